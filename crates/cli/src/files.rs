@@ -1,5 +1,8 @@
 //! `nacre fs …`: file systems.
 
+mod check;
+mod claim;
+
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::stripe::random;
 use crate::object::{pool_id, pools};
@@ -17,6 +20,7 @@ use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 
 /// Bytes of an object with data, unless something else is said.
 const OBJECT_BYTES: u64 = 4 << 20;
@@ -47,6 +51,33 @@ pub enum Command {
     },
     /// List them.
     Ls,
+    /// Prove that all of a file system's objects fit together. While a server has it, it writes its journal first,
+    /// and only what is found again counts; on a stopped cluster its daemons run for as long. Exit code 0: nothing
+    /// is wrong, or all is repaired; 1: something is; 2: it could not be checked.
+    Check {
+        /// Which.
+        name: String,
+        /// Repair what is wrong: while no server has it.
+        #[arg(long)]
+        repair: bool,
+        /// Look at the names of data objects only, not at their lengths.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Make a namespace again when directories are lost: a repair that puts what no name leads to where its objects
+    /// say that it was, and the rest into /lost+found. It says what is missing; exit codes as of `check`.
+    Rebuild {
+        /// Which.
+        name: String,
+        /// The new pool of directories and journals, if the old one is lost.
+        #[arg(long, value_name = "POOL")]
+        metadata_pool: Option<String>,
+    },
+    /// Print every entry of a file system, one JSON object a line.
+    Dump {
+        /// Which.
+        name: String,
+    },
     /// Which server has which rank.
     Status {
         /// Of this file system only.
@@ -58,8 +89,22 @@ pub enum Command {
 ///
 /// # Errors
 /// What is wrong, and what to do about it.
-pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
+pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
+    if let Command::Check { name, repair, quick } = command {
+        let how = check::How { repair: *repair, quick: *quick, ..check::How::default() };
+        return check::run(name, &how, place, out);
+    }
+    if let Command::Rebuild { name, metadata_pool } = command {
+        let how = check::How { repair: true, rebuild: true, new_pool: metadata_pool.clone(), ..check::How::default() };
+        return check::run(name, &how, place, out);
+    }
+    answer(command, place, out).map(|()| ExitCode::SUCCESS)
+}
+
+fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     match command {
+        Command::Check { .. } | Command::Rebuild { .. } => unreachable!("they have exit codes of their own"),
+        Command::Dump { name } => check::dump(name, place, out),
         Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count } => {
             if let Some(fault) = name_fault(name) {
                 bail!("{name}: {fault}");

@@ -280,7 +280,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
         Command::Mds(Mds::Run { config, id }) => host::run_mds(&config, id)?,
         Command::Mount(arguments) => mount::run(&arguments, place, out)?,
-        Command::Fs(command) => files::run(&command, place, out)?,
+        Command::Fs(command) => return files::run(&command, place, out),
         Command::Status => admin::show_status(&mut *place.connect()?, out)?,
         Command::Health { detail } => return admin::show_health(&mut *place.connect()?, detail.is_some(), out),
         Command::Df => admin::show_df(&mut *place.connect()?, out)?,

@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use nacre_client::{Capabilities, Client, Done, OpId, Operation, WatchEvent, WatchId};
-use nacre_types::{Name, ObjectId, PoolId};
+use nacre_types::{ClientId, Instance, Name, ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use std::collections::BTreeMap;
@@ -70,6 +70,10 @@ pub trait Objects {
     fn map_at_least(&mut self, epoch: u64) -> Result<()> {
         let _ = epoch;
         Ok(())
+    }
+    /// Who this client is for the cluster, where that can be fenced.
+    fn identity(&mut self) -> Option<(ClientId, Instance)> {
+        None
     }
     /// What the cluster can do.
     fn capabilities(&mut self) -> Capabilities {

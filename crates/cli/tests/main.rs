@@ -17,6 +17,8 @@ mod durability;
 mod engines;
 #[path = "suite/errors.rs"]
 mod errors;
+#[path = "suite/files.rs"]
+mod files;
 #[path = "suite/history.rs"]
 mod history;
 #[path = "suite/hosts.rs"]

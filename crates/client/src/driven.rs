@@ -1,7 +1,7 @@
 //! A cluster whose client lives on the caller's thread.
 
 use crate::cluster::{Completion, ObjectCluster, OpId, WatchEvent};
-use nacre_types::{PoolId, Time};
+use nacre_types::{ClientId, Instance, PoolId, Time};
 use std::time::Duration;
 
 /// An implementation of [`ObjectCluster`] together with what makes it go: nothing is sent and
@@ -11,6 +11,10 @@ pub trait Driven {
     fn objects(&mut self) -> &mut dyn ObjectCluster;
     /// Now, by the clock that the operations' times are of.
     fn now(&self) -> Time;
+    /// Who this client is for the cluster, where that can be fenced.
+    fn identity(&mut self) -> Option<(ClientId, Instance)> {
+        None
+    }
     /// Sends what was begun, and waits at most so long for something to happen.
     fn turn(&mut self, max: Duration);
     /// As [`ObjectCluster::completions`]: begins nothing.

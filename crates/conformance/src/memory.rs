@@ -90,7 +90,16 @@ impl Memory {
                     object.get_or_insert_default().omap.extend(entries.iter().cloned());
                     SubReply::Done {}
                 }
-                SubOp::Read { .. } | SubOp::GetAttr { .. } | SubOp::OmapList { .. } => {
+                SubOp::OmapClear {} => {
+                    let Some(object) = &mut object else { return refused(OpFailure::NotFound {}) };
+                    object.omap.clear();
+                    SubReply::Done {}
+                }
+                SubOp::Read { .. }
+                | SubOp::GetAttr { .. }
+                | SubOp::OmapList { .. }
+                | SubOp::Stat {}
+                | SubOp::ListAttrs {} => {
                     let Some(object) = &object else { return refused(OpFailure::NotFound {}) };
                     match op {
                         SubOp::Read { offset, length } => {
@@ -113,7 +122,15 @@ impl Memory {
                             entries.truncate(*limit as usize);
                             SubReply::Entries { entries, more }
                         }
-                        _ => unreachable!("one of the three"),
+                        SubOp::Stat {} => {
+                            let size = object.data.len() as u64;
+                            SubReply::Stat { size, version: Version::NONE, modified_ms: 0 }
+                        }
+                        SubOp::ListAttrs {} => {
+                            let of = |(name, value): (&Vec<u8>, &Bytes)| (Bytes::from(name.clone()), value.clone());
+                            SubReply::Entries { entries: object.attrs.iter().map(of).collect(), more: false }
+                        }
+                        _ => unreachable!("one of the five"),
                     }
                 }
                 other => panic!("no service has a use for {other:?}"),

@@ -1,7 +1,9 @@
 //! What this client knows of a file that is open.
 
 use crate::ask::{Ask, CallId};
-use nacre_wire::fs::{Inode, Layout, Stamp};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{Backpointer, Inode, Layout, Stamp};
+use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsNode, FsPlace};
 use std::collections::VecDeque;
 
@@ -55,6 +57,12 @@ impl File {
             self.size = inode.size;
             self.stale_to = inode.rare.as_ref().map_or(0, |rare| rare.stale_to);
         }
+    }
+    /// What its first object is to say with its first data: where the file is.
+    pub fn parent(&self) -> Option<SubOp> {
+        let FsPlace { dir, name } = self.place.clone().filter(|_| self.size == 0)?;
+        let value = Backpointer { dir, name }.to_bytes().into();
+        Some(SubOp::SetAttr { name: Backpointer::ATTR.into(), value })
     }
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {

@@ -489,7 +489,10 @@ impl Fs {
         let all = writes(&self.files[&ino].layout, offset, data);
         let end = offset + data.len() as u64;
         self.transfers.insert(call, Transfer::Write { ino, end, left: all.len(), failed: None });
-        for (number, (ops, payload)) in all {
+        for (number, (mut ops, payload)) in all {
+            if number == 0 {
+                ops.extend(self.files[&ino].parent());
+            }
             let operation = self.operation(ino, number, ops, payload);
             self.operations.push_back((operation, call, 0));
         }

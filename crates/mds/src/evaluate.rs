@@ -219,6 +219,8 @@ impl Run<'_> {
             FsCall::Lock { .. } | FsCall::Unlock { .. } | FsCall::TestLock { .. } | FsCall::CancelLock { .. } => {
                 Err(Stop::Fail(EINVAL))
             }
+            // It waits elsewhere (`mds/flushing.rs`).
+            FsCall::Flush {} => Ok(FsAnswer::Done {}),
             FsCall::StatFs {} => {
                 let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
                 let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod change;
+pub mod check;
 mod claim;
 mod dirty;
 mod draft;

@@ -17,6 +17,7 @@
 //! journal in the order in which they were made.
 
 mod data;
+mod flushing;
 mod loading;
 mod locking;
 mod opening;
@@ -57,7 +58,7 @@ const PAGE: u32 = 1000;
 /// Fragments that are read at a time for a round of writing.
 const LOADS_AT_ONCE: usize = 16;
 /// The attribute of a directory's object that says where its entry is.
-pub const PARENT_ATTR: &str = "parent";
+pub const PARENT_ATTR: &str = nacre_wire::fs::Backpointer::ATTR;
 
 /// What bounds a server.
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +204,7 @@ pub struct Mds {
     wanted: BTreeSet<Ino>,
     dirty: Dirty,
     writing: writing::Writing,
+    flushing: flushing::Flushing,
     /// The journal's first object, and what its head said when it was read.
     first: u64,
     head: journal::JournalHead,
@@ -258,6 +260,7 @@ impl Mds {
             wanted: BTreeSet::new(),
             dirty: Dirty::default(),
             writing: writing::Writing::default(),
+            flushing: flushing::Flushing::default(),
             first: 0,
             head: journal::JournalHead::default(),
             wants_room: false,
@@ -513,6 +516,10 @@ impl Mds {
             }
             if request.call.is_lock() {
                 self.lock_request(client, &request);
+                continue;
+            }
+            if request.call == (FsCall::Flush {}) && !self.is_flushed(client, request.number) {
+                self.waiting.push_back((client, request));
                 continue;
             }
             self.note_hint(&request.call, request.place.as_ref());

@@ -200,8 +200,8 @@ impl Client {
     }
 }
 
-struct World {
-    objects: Objects,
+pub struct World {
+    pub objects: Objects,
     config: MdsConfig,
     mds: Mds,
     now: Time,
@@ -221,7 +221,7 @@ impl World {
     fn new(seed: u64, clients: u64) -> Self {
         Self::with(seed, clients, config())
     }
-    fn with(seed: u64, clients: u64, config: MdsConfig) -> Self {
+    pub fn with(seed: u64, clients: u64, config: MdsConfig) -> Self {
         let mut objects = Objects::new();
         first_objects(&config, Stamp(1)).iter().for_each(|operation| objects.run(operation));
         let mds = Mds::open(config.clone());
@@ -296,7 +296,7 @@ impl World {
             }
         }
     }
-    fn run(&mut self, steps: usize, crash_one_in: usize) {
+    fn go(&mut self, steps: usize, crash_one_in: usize) {
         for client in &self.clients {
             self.mds.on_session(client.id, client.instance, (false, 0), &[]);
         }
@@ -320,6 +320,13 @@ impl World {
                 self.crash();
             }
         }
+    }
+    /// Without an end: things are under way.
+    pub fn run_unfinished(&mut self, steps: usize) {
+        self.go(steps, 1_000_000);
+    }
+    pub fn run(&mut self, steps: usize, crash_one_in: usize) {
+        self.go(steps, crash_one_in);
         self.until("all is answered", |world| world.clients.iter().all(|client| client.asked.is_none() || client.dead));
         self.until("all is safe", |world| {
             world.mds.is_idle()

@@ -1,5 +1,6 @@
 //! The namespace of one rank, against a model of POSIX.
 
+mod checking;
 mod crash;
 mod locks;
 mod objects;

@@ -33,6 +33,8 @@ pub struct RunOptions {
     pub mon_tick: Duration,
     /// Whether an embedded cluster also listens on its addresses.
     pub listen: bool,
+    /// Whether an embedded cluster also has servers of file systems.
+    pub servers: bool,
     /// Called on the reactor's thread once it has had next to nothing to do for a second: to give
     /// memory back, for example.
     pub idle: Option<fn()>,
@@ -44,6 +46,7 @@ impl Default for RunOptions {
             limits: Limits::default(),
             mon_tick: Duration::from_millis(50),
             listen: true,
+            servers: true,
             idle: None,
         }
     }

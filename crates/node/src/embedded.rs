@@ -395,7 +395,9 @@ impl Host {
     fn run(mut self, orders: &Mutex<Orders>) {
         while !self.stop.load(Ordering::SeqCst) {
             // Without a port, for example, file systems wait; the rest goes on.
-            if let Err(why) = self.servers.look(&mut self.reactor) {
+            if self.options.servers
+                && let Err(why) = self.servers.look(&mut self.reactor)
+            {
                 self.reactor.say(why.to_string());
             }
             self.reactor.turn(Duration::from_secs(1));

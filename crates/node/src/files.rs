@@ -232,6 +232,13 @@ impl FileSystem {
         self.ask(ask, move |outcome| drop(sender.send(outcome)));
         receiver.recv().unwrap_or(Err(ENDED))
     }
+    /// Waits until the server has written to directories what it has now.
+    ///
+    /// # Errors
+    /// The call's error number.
+    pub fn flush(&self) -> Result<(), u16> {
+        self.call(Ask::Names(FsCall::Flush {})).map(drop)
+    }
 }
 
 /// Adds the client to a reactor.

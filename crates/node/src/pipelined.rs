@@ -190,6 +190,10 @@ impl Driven for Pipelined {
     fn now(&self) -> nacre_types::Time {
         clock::now()
     }
+    fn identity(&mut self) -> Option<(nacre_types::ClientId, nacre_types::Instance)> {
+        let client = self.client();
+        Some((client.id(), client.instance()))
+    }
     fn turn(&mut self, max: Duration) {
         self.reactor.turn(max);
     }

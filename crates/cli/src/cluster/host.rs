@@ -15,7 +15,7 @@ use nacre_client::{
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, Rados};
-use nacre_types::{Entity, MonId, ObjectId, OsdId, PoolId};
+use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId};
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
@@ -291,6 +291,10 @@ impl Objects for Connection {
         Ok(())
     }
 
+    fn identity(&mut self) -> Option<(ClientId, Instance)> {
+        self.data.identity()
+    }
+
     fn capabilities(&mut self) -> Capabilities {
         self.data.objects().capabilities()
     }
@@ -512,6 +516,16 @@ pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
     let embedded = Arc::new(Embedded::start(dir, run_options())?);
     let log = open_log(&nacre_node::locks::run_folder(dir).join("up.log"))?;
     Ok(Box::new(Here { embedded, told: BTreeSet::new(), log: Some(log) }))
+}
+
+/// The same, without servers of file systems.
+///
+/// # Errors
+/// When one does not start.
+pub fn start_without_servers(dir: &Path) -> Result<Box<dyn Running>> {
+    let options = RunOptions { servers: false, ..run_options() };
+    let embedded = Arc::new(Embedded::start(dir, options)?);
+    Ok(Box::new(Here { embedded, told: BTreeSet::new(), log: None }))
 }
 
 /// Runs one monitor until it is told to end.

@@ -41,8 +41,9 @@ pub(super) enum Round {
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     pub round: Round,
-    /// When the last one ended.
+    /// When the last one ended; and whether that was in this turn.
     pub ended: Time,
+    just_ended: bool,
     /// What is to be written, and what is being written.
     todo: VecDeque<Operation>,
     under_way: usize,
@@ -72,6 +73,10 @@ impl Mds {
     }
     /// When the next round is due.
     pub(super) fn write_at(&self) -> Time {
+        if self.writing.just_ended {
+            // What waited for that goes on.
+            return self.now;
+        }
         if !self.is_live() || !self.writing.is_idle() || !self.has_unwritten() {
             return Time::MAX;
         }
@@ -80,11 +85,13 @@ impl Mds {
 
     /// Goes on with the round, or begins one.
     pub(super) fn write_directories(&mut self) {
+        self.writing.just_ended = false;
+        let flush = self.wants_flush();
         let limits = &self.config.limits;
         if self.writing.is_idle() {
             let is_long = self.journal.object() - self.first >= (limits.journal_objects_max / 4).max(1);
             // One that is long may have nothing but who came and went.
-            if is_long || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now)) {
+            if is_long || flush || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now)) {
                 self.writing.round = Round::Loading;
             }
         }
@@ -130,6 +137,7 @@ impl Mds {
     /// Takes what is dirty as it is now.
     fn capture(&mut self) {
         self.wants_room = false;
+        self.flushing.taken += 1;
         // A directory's entry has a copy of what is in it: for when it is not in memory.
         for dir in self.dirty.heads() {
             if let Some((parent, frag, name)) = self.tree.copy_head(dir) {
@@ -241,6 +249,8 @@ impl Mds {
     fn end_round(&mut self) {
         self.writing.round = Round::None;
         self.writing.ended = self.now;
+        self.writing.just_ended = true;
+        self.flushing.ended = self.flushing.taken;
         self.room_at = 0;
         // What waited for a shorter journal.
         self.try_again = true;

@@ -440,9 +440,12 @@ fn is_for(request: &FsCall, call: &FsCall) -> bool {
 /// Whether success of it is in the journal.
 fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
     match call {
-        FsCall::Open { .. } | FsCall::StatFs {} | FsCall::Lookup { .. } | FsCall::Stat { .. } | FsCall::List { .. } => {
-            false
-        }
+        FsCall::Flush {}
+        | FsCall::Open { .. }
+        | FsCall::StatFs {}
+        | FsCall::Lookup { .. }
+        | FsCall::Stat { .. }
+        | FsCall::List { .. } => false,
         // What is there already is opened, or left as it is.
         FsCall::Make { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
         FsCall::Close { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),

@@ -10,6 +10,7 @@
 //! journal, which real time must agree with; data by what its only writer knows (`programs`), or as
 //! registers (`data`); and that every call ends.
 
+mod checked;
 mod data;
 mod judge;
 mod programs;

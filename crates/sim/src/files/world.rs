@@ -29,7 +29,7 @@ const SECOND: u64 = 1000 * MS;
 const HEALED: u64 = 120 * SECOND;
 /// And what was answered is safe after so long.
 const SETTLE: u64 = 10 * SECOND;
-const METADATA: PoolId = PoolId(1);
+pub(super) const METADATA: PoolId = PoolId(1);
 const DATA: PoolId = PoolId(2);
 const NAME: &str = "home";
 
@@ -133,7 +133,7 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     world.finish()
 }
 
-fn layout() -> Layout {
+pub(super) fn layout() -> Layout {
     Layout { pool: DATA, unit: 4096, count: 1, object: 8192 }
 }
 fn pair(one: ClientId, other: ClientId) -> (ClientId, ClientId) {
@@ -691,6 +691,7 @@ impl World {
         });
         expected.sort();
         assert_eq!(shown, expected, "what a new client sees");
+        super::checked::check(&mut self.memory, Name::from("home.1"));
         self.report.batches = self.judge.batches;
         self.report.digest = self.digest.digest128();
         self.report

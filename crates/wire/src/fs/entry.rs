@@ -53,8 +53,9 @@ pub struct Head {
 }
 wire_record!(Head version 1 compat 1 { mtime, entries, directories, bytes_below, files_below, directories_below, change });
 
-/// Where a directory's entry is: the attribute `parent` of its first fragment's object. It is written before the journal
-/// forgets that the directory was made or moved.
+/// Where an entry is: the attribute `parent` of a directory's first fragment's object, and of a file's first object with data.
+/// A directory's is written before the journal forgets that it was made or moved. A file's comes with its first data, and
+/// is old once it was renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpointer {
     /// In which directory.
@@ -63,6 +64,11 @@ pub struct Backpointer {
     pub name: Name,
 }
 wire_record!(Backpointer version 1 compat 1 { dir, name });
+
+impl Backpointer {
+    /// The attribute.
+    pub const ATTR: &str = "parent";
+}
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -332,6 +332,8 @@ pub enum FsCall {
         /// The request that asked for it.
         number: u64,
     },
+    /// Waits until what is in memory and in the journal now is written to directories.
+    Flush {},
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -352,13 +354,17 @@ wire_enum!(FsCall {
     16 => Unlock { ino, owner, flock, start, end },
     17 => TestLock { lock },
     18 => CancelLock { ino, number },
+    19 => Flush {},
 });
 
 impl FsCall {
     /// Whether it changes what is journaled.
     #[must_use]
     pub const fn is_change(&self) -> bool {
-        let looks = matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {});
+        let looks = matches!(
+            self,
+            Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {} | Self::Flush {}
+        );
         !looks && !self.is_lock()
     }
     /// Whether it is about locks: these are not in the journal.
@@ -387,7 +393,8 @@ impl FsCall {
             | Self::Unlock { .. }
             | Self::TestLock { .. }
             | Self::CancelLock { .. }
-            | Self::StatFs {} => None,
+            | Self::StatFs {}
+            | Self::Flush {} => None,
         }
     }
     /// All that it names by number: directories, and what may be a file.

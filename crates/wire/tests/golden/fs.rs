@@ -215,6 +215,7 @@ fn calls() -> Vec<FsCall> {
         FsCall::Unlock { ino, owner: 12, flock: true, start: 1, end: 2 },
         FsCall::TestLock { lock: lock() },
         FsCall::CancelLock { ino, number: 7 },
+        FsCall::Flush {},
     ]
 }
 

@@ -1,0 +1,127 @@
+//! A file system for one command: its ranks are taken as a server takes them, so that no server
+//! comes in between.
+//!
+//! The keys go with a lease that is renewed while the command works. Should it be lost, the next
+//! holder fences this command's client before it begins.
+
+use crate::cluster::{Metadata, Place, Session};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nacre_types::{Name, Rank};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
+use nacre_wire::map::Address;
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const TTL: Duration = Duration::from_secs(30);
+const RENEW: Duration = Duration::from_secs(5);
+
+/// See the module head.
+pub struct Claim {
+    metadata: Box<dyn Metadata>,
+    lease: u64,
+    renewed: Instant,
+    file_system: Name,
+    ranks: u16,
+    me: FsHolder,
+}
+
+impl Claim {
+    /// Takes all ranks, after what had them last was fenced.
+    ///
+    /// # Errors
+    /// A server has one, or takes one at the same time.
+    pub fn take(name: &str, settings: &FsSettings, session: &mut dyn Session, place: &Place) -> Result<Self> {
+        let mut metadata = place.metadata()?;
+        let file_system = Name::from(name);
+        let (client, instance) = session
+            .identity()
+            .context("this cluster's client has no identity that can be fenced: a check of a file system wants one")?;
+        let name_of_me = Name::from(&*format!("fs check, process {}", std::process::id()));
+        let me = FsHolder { client: client.0, instance, address: Address::default(), name: name_of_me };
+        let value = bytes::Bytes::from(me.to_bytes());
+        let is = |key: Name, target| MetaCompare { key, target, relation: MetaRelation::Equal {} };
+        let (mut compares, mut keys) = (Vec::new(), Vec::new());
+        for rank in (0..settings.ranks).map(Rank) {
+            let (key, last) = (FsKey::Rank(rank).of(&file_system), FsKey::Last(rank).of(&file_system));
+            let before = metadata.get(&last.to_string())?;
+            if let Some(before) = &before {
+                let holder = FsHolder::from_bytes(&before.value).map_err(|_| {
+                    anyhow!("{last} has a value of another version: is this program older than the servers?")
+                })?;
+                let request = json!({
+                    "command": "fence add", "entity": holder.client().to_string(), "instance": holder.instance.0,
+                });
+                let reply = session.command(&request).context("fencing the last server")?;
+                // What this client does from here on brings the fence to the OSDs that it reaches.
+                session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())?;
+            }
+            compares.push(is(key.clone(), MetaTarget::Version { number: 0 }));
+            let modified = before.map_or(0, |pair| pair.modified);
+            compares.push(is(last.clone(), MetaTarget::Modified { number: modified }));
+            keys.push((key, last));
+        }
+        let ttl_ms = u64::try_from(TTL.as_millis()).expect("seconds");
+        let renewed = Instant::now();
+        let MetaResult::Granted { lease, .. } = metadata.meta(MetaCall::Grant { ttl_ms })?.1 else {
+            bail!("the monitors grant no lease");
+        };
+        let then = keys.into_iter().flat_map(|(key, last)| {
+            [
+                MetaOp::Put { key, value: value.clone(), lease },
+                MetaOp::Put { key: last, value: value.clone(), lease: 0 },
+            ]
+        });
+        let then = then.collect();
+        let taken = metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1;
+        ensure!(
+            matches!(taken, MetaResult::Transacted { succeeded: true, .. }),
+            "a server has just taken file system {name}: `nacre fs status {name}` shows it"
+        );
+        Ok(Self { metadata, lease, renewed, file_system, ranks: settings.ranks, me })
+    }
+
+    /// Renews the lease, if that is due.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn keep(&mut self) -> Result<()> {
+        if self.renewed.elapsed() < RENEW {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let alive = self.metadata.meta(MetaCall::KeepAlive { lease: self.lease });
+        ensure!(
+            matches!(alive, Ok((_, MetaResult::Alive { .. }))) && self.renewed.elapsed() < TTL,
+            "the lease of file system {} has ended: the monitors did not hear from this command in time",
+            self.file_system
+        );
+        self.renewed = asked;
+        Ok(())
+    }
+
+    /// The next holder fences this command's client first: what it began may happen yet.
+    pub fn leave(&mut self) {
+        // If that fails it runs out.
+        let _ = self.metadata.meta(MetaCall::Revoke { lease: self.lease });
+    }
+    /// The ranks are as if nothing had ever had them: nothing of this command is in flight.
+    ///
+    /// # Errors
+    /// The monitors do not answer: the lease runs out then.
+    pub fn give_back(&mut self) -> Result<()> {
+        let (mut compares, mut then) = (Vec::new(), Vec::new());
+        for rank in (0..self.ranks).map(Rank) {
+            let last = FsKey::Last(rank).of(&self.file_system);
+            let target = MetaTarget::Value { value: self.me.to_bytes().into() };
+            compares.push(MetaCompare { key: last.clone(), target, relation: MetaRelation::Equal {} });
+            for key in [FsKey::Rank(rank).of(&self.file_system), last] {
+                then.push(MetaOp::Delete { span: MetaSpan::Key { key } });
+            }
+        }
+        self.metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?;
+        self.metadata.meta(MetaCall::Revoke { lease: self.lease })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! File systems through the command line: checked while they are served, checked and repaired on a
+//! stopped cluster.
+
+use super::operator::Site;
+use bytes::Bytes;
+use nacre_fs::{Ask, Given};
+use nacre_node::{Cluster, FileSystem};
+use nacre_types::{Ino, Name};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{FileKind, FsKey, FsSettings};
+use nacre_wire::msg::fs::{FsAnswer, FsCall};
+use serde_json::Value;
+
+fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
+    let open = matches!(kind, FileKind::File {});
+    let (name, target) = (Name::from(name), Bytes::new());
+    let call = FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open };
+    match fs.call(Ask::Names(call)) {
+        Ok(Given::Answer(FsAnswer::Node { node, .. })) => node.inode.ino,
+        other => panic!("{other:?}"),
+    }
+}
+fn lookup(fs: &FileSystem, dir: Ino, name: &str) -> Option<(Ino, u64)> {
+    match fs.call(Ask::Names(FsCall::Lookup { dir, name: Name::from(name) })) {
+        Ok(Given::Answer(FsAnswer::Node { node, .. })) => Some((node.inode.ino, node.inode.size)),
+        _ => None,
+    }
+}
+/// A check's exit code, and what it says.
+fn check(site: &Site, more: &[&str]) -> (Option<i32>, Value) {
+    let output = site.run(&[&["--json", "fs", "check", "home"], more].concat());
+    let said = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output.status.code(), said)
+}
+fn kinds(said: &Value) -> Vec<&str> {
+    let findings = said["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    findings.iter().map(|finding| finding["kind"].as_str().expect("a kind")).collect()
+}
+
+#[test]
+fn a_file_system_is_checked_while_it_is_served_and_repaired_when_it_is_not() {
+    let site = Site::new("files", 11);
+    site.up(&["--mons", "1", "--osds", "1"]);
+    site.text(&["fs", "create", "home"]);
+    let open = || FileSystem::connect(site.dir(), "admin", "home").expect("it is served");
+    let fs = open();
+    let dir = make(&fs, Ino::ROOT, "dir", FileKind::Directory {});
+    let file = make(&fs, dir, "file", FileKind::File {});
+    let data = Bytes::from_static(b"some data");
+    assert_eq!(fs.call(Ask::Write { ino: file, offset: 0, data }), Ok(Given::Done));
+    assert_eq!(fs.call(Ask::Sync { ino: None }), Ok(Given::Done));
+
+    // It is in the server's memory and journal only, and written for the check.
+    let (code, said) = check(&site, &[]);
+    assert_eq!((code, &said["online"], kinds(&said).len()), (Some(0), &Value::Bool(true), 0), "{said:#}");
+    let counts = &said["counts"];
+    assert_eq!((&counts["directories"], &counts["files"], &counts["bytes"]), (&2.into(), &1.into(), &9.into()));
+    // Its first object says where it is.
+    assert_eq!(counts["backpointers"], 1, "{said:#}");
+    let dump = site.text(&["fs", "dump", "home"]);
+    let rows: Vec<Value> = dump.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let row = rows.iter().find(|row| row["name"] == "file").expect("it is there");
+    assert_eq!((&row["size"], &row["mode"]), (&9.into(), &"755".into()));
+
+    // Data that belongs to nothing.
+    let cluster = Cluster::connect(site.dir()).expect("a configuration");
+    let settings = cluster.meta_get(FsKey::Settings.of(&"home".into())).wait().expect("an answer").expect("a key");
+    let settings = FsSettings::from_bytes(&settings.value).expect("settings");
+    let content = site.dir().join("content");
+    std::fs::write(&content, "lost").expect("writable");
+    let namespace = settings.namespace.to_string();
+    let content = content.to_str().expect("readable");
+    site.text(&["object", "put", "home.data", "fffff00000.00000000", content, "--namespace", &namespace]);
+    let (code, said) = check(&site, &[]);
+    assert_eq!((code, kinds(&said)), (Some(1), vec!["data-orphan"]), "{said:#}");
+
+    // A repair wants it for itself.
+    let (code, _) = check(&site, &["--repair"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(site.run(&["fs", "check", "nowhere"]).status.code(), Some(2));
+    drop((fs, cluster));
+    site.text(&["down"]);
+    let (code, said) = check(&site, &[]);
+    assert_eq!((code, &said["online"], kinds(&said)), (Some(1), &Value::Bool(false), vec!["data-orphan"]), "{said:#}");
+    let (code, said) = check(&site, &["--repair"]);
+    assert_eq!((code, &said["clean"]), (Some(0), &Value::Bool(true)), "{said:#}");
+    let (code, said) = check(&site, &[]);
+    assert_eq!((code, kinds(&said).len()), (Some(0), 0), "{said:#}");
+
+    site.up(&[]);
+    let fs = open();
+    let (lost, _) = lookup(&fs, Ino::ROOT, "lost+found").expect("it was made");
+    assert_eq!(lookup(&fs, lost, "fffff00000"), Some((Ino(0xff_fff0_0000), 4)));
+    assert_eq!(lookup(&fs, dir, "file"), Some((file, 9)));
+    make(&fs, Ino::ROOT, "new", FileKind::Directory {});
+    drop(fs);
+    let (code, said) = check(&site, &[]);
+    assert_eq!(code, Some(0), "{said:#}");
+}
