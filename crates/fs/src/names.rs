@@ -12,6 +12,7 @@
 //! than was set.
 
 use nacre_types::{Ino, Name, Time};
+use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::{FileKind, Head, Inode, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed, FsNode, FsStale, rename_flag};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +98,9 @@ impl Names {
             }
             Some(None) => Some(FsAnswer::Failed { errno: 2 }),
             None => {
-                let known = of.complete.as_ref().is_some_and(|holes| !holes.contains(name));
+                // One that could be no name is an error of another kind, which the server knows.
+                let good = name.as_bytes().len() <= NAME_MAX;
+                let known = good && of.complete.as_ref().is_some_and(|holes| !holes.contains(name));
                 known.then_some(FsAnswer::Failed { errno: 2 })
             }
         }
@@ -459,6 +462,7 @@ mod tests {
             assert_eq!(names.answer(NOW, &call).is_some(), known, "{call:?}");
         }
         assert_eq!(names.answer(NOW, &lookup("y")), GONE);
+        assert_eq!(names.answer(NOW, &lookup(&"y".repeat(256))), None, "that is no name: the server says so");
         names.learn(NOW, &lookup("x"), &FsAnswer::Failed { errno: 2 }, true);
         names.learn(NOW, &lookup("b"), &file(51), true);
         assert!(names.answer(NOW, &LIST).is_some(), "both are known again");
