@@ -94,6 +94,8 @@ enum Purpose {
     Grown(CallId, Ino, u64, Bytes),
     /// About locks.
     Lock(LockPurpose),
+    /// A caller that reads or writes: how large the file is now.
+    Sized(CallId, Ask),
     /// A time that no one waits for.
     Told,
 }
@@ -113,6 +115,8 @@ pub struct Fs {
     next_call: u64,
     /// Calls that have not begun.
     queue: VecDeque<(CallId, Ask)>,
+    /// Those of them that have just asked how large their file is.
+    sized: BTreeSet<CallId>,
     purposes: BTreeMap<u64, Purpose>,
     files: BTreeMap<Ino, File>,
     places: Places,
@@ -143,6 +147,7 @@ impl Fs {
             config,
             next_call: 1,
             queue: VecDeque::new(),
+            sized: BTreeSet::new(),
             purposes: BTreeMap::new(),
             files: BTreeMap::new(),
             places: Places::default(),
@@ -218,6 +223,7 @@ impl Fs {
     }
     fn lose_server(&mut self) {
         self.names.clear();
+        self.sized.clear();
         self.session.on_away();
         self.seek.forget_holder(self.now + SEEK_AGAIN);
     }
@@ -324,6 +330,14 @@ impl Fs {
                     self.write_ended(ino);
                 }
             },
+            Some(Purpose::Sized(call, ask)) => match given {
+                // What came after it has not begun, or is another caller's.
+                Ok(_) => {
+                    self.sized.insert(call);
+                    self.queue.push_front((call, ask));
+                }
+                Err(errno) => self.end(call, Err(errno)),
+            },
             Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
             Some(Purpose::Told) | None => {}
         }
@@ -359,6 +373,12 @@ impl Fs {
         match ask {
             // It did not know that another one may have had the lock meanwhile.
             Ask::Read { ino, .. } | Ask::Write { ino, .. } if self.locking.take_lost(ino) => self.end(call, Err(EIO)),
+            // Another client may have made it larger, or shorter.
+            Ask::Read { ino, .. } | Ask::Write { ino, .. }
+                if self.files.contains_key(&ino) && !self.sized.remove(&call) && !self.knows(ino) =>
+            {
+                self.request(FsCall::Stat { ino }, Purpose::Sized(call, ask), out);
+            }
             Ask::Lock { lock, wait } => self.lock(call, lock, wait, out),
             Ask::Unlock { lock } => self.unlock(Some(call), lock, out),
             Ask::UnlockAll { ino, owner } => self.unlock_all(call, ino, owner, out),
@@ -445,6 +465,11 @@ impl Fs {
             _ => {}
         }
         self.request(names, purpose, out);
+    }
+
+    /// Whether what is known of a file is what the server knows: it would have said otherwise.
+    fn knows(&self, ino: Ino) -> bool {
+        self.session.has_lease(self.now) && self.names.has(ino)
     }
 
     /// The server has not been told when a file was written.
@@ -543,10 +568,13 @@ impl Fs {
             self.end(call, Err(errno));
             return self.write_ended(ino);
         }
-        if end > file.size {
+        let is_larger = end > file.size;
+        // It may have been cut off meanwhile.
+        if is_larger || !self.knows(ino) {
             let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
             return self.request(wrote, Purpose::Written(call, ino), out);
         }
+        let file = self.files.get_mut(&ino).expect("just seen");
         file.dirty = Some(stamp);
         self.end(call, Ok(Given::Done));
         self.write_ended(ino);

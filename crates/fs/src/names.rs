@@ -68,6 +68,10 @@ impl Names {
     pub fn new(max: usize) -> Self {
         Self { dirs: BTreeMap::new(), nodes: BTreeMap::new(), names: 0, max, uses: 0, hits: 0 }
     }
+    /// Whether an inode's attributes are kept.
+    pub fn has(&self, ino: Ino) -> bool {
+        self.nodes.contains_key(&ino)
+    }
     /// Forgets everything.
     pub fn clear(&mut self) {
         let (max, hits) = (self.max, self.hits);

@@ -5,6 +5,9 @@
 //!     └──▶ one has none ─▶ fence the one that had it last ─▶ a lease ─▶ compare and set ─▶ Claimed
 //!                                                                └── another was faster: look again
 //! ```
+//! A standby has a connection to each holder. One whose address refuses a connection has no process any more: its lease is
+//! ended for it, and the rank is free at once.
+//!
 //! Fencing comes before taking: who has been taken over can change nothing any more, whoever takes over.
 //! That is harmless where it was not needed, since a rank without a holder's key is served by no one.
 //!
@@ -12,12 +15,12 @@
 
 use crate::lease::{Lease, TTL};
 use nacre_client::{Completion, MetaDone, MetaId, Metadata, ObjectCluster, OpId, Refused};
-use nacre_types::{Name, Rank, Time};
+use nacre_types::{ClientId, Name, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::PREFIX;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Without news it is looked again after so long.
@@ -58,11 +61,16 @@ pub(crate) struct Claim {
     delay: Duration,
     seen: Option<Time>,
     stage: Stage,
+    /// Who has ranks, and under which leases.
+    holders: BTreeMap<ClientId, (FsHolder, u64)>,
+    /// Those of them that have no process any more, and whose leases are to be ended.
+    absent: BTreeSet<ClientId>,
 }
 
 impl Claim {
     pub fn new(me: FsHolder, delay: Duration) -> Self {
-        Self { me, delay, seen: None, stage: Stage::Waiting(Time::ZERO) }
+        let (holders, absent) = (BTreeMap::new(), BTreeSet::new());
+        Self { me, delay, seen: None, stage: Stage::Waiting(Time::ZERO), holders, absent }
     }
     pub fn next_deadline(&self) -> Time {
         match &self.stage {
@@ -74,6 +82,17 @@ impl Claim {
     pub fn on_news(&mut self) {
         if matches!(self.stage, Stage::Waiting(_)) {
             self.stage = Stage::Waiting(Time::ZERO);
+        }
+    }
+
+    /// Who has ranks that this one may have to take over.
+    pub fn holders(&self) -> impl Iterator<Item = &FsHolder> {
+        self.holders.values().map(|(holder, _)| holder)
+    }
+    /// Nothing listens where that holder did: its process is gone.
+    pub fn on_absent(&mut self, holder: ClientId) {
+        if self.holders.contains_key(&holder) {
+            self.absent.insert(holder);
         }
     }
 
@@ -120,6 +139,15 @@ impl Claim {
 
     /// Goes one step on.
     pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster, metadata: &mut dyn Metadata) {
+        while let Some(holder) = self.absent.first().copied() {
+            // With the lease goes the holder's key: news of that come to all.
+            if let Some((_, lease)) = self.holders.get(&holder)
+                && metadata.submit(now, MetaCall::Revoke { lease: *lease }).is_none()
+            {
+                break;
+            }
+            self.absent.remove(&holder);
+        }
         match &mut self.stage {
             Stage::Waiting(until) | Stage::Seen(until) if *until <= now => {
                 let span = MetaSpan::Prefix { prefix: PREFIX.into() };
@@ -154,6 +182,14 @@ impl Claim {
 
     /// What to do about what there is.
     fn look(&mut self, now: Time, pairs: &[MetaPair]) -> Stage {
+        let holder = |pair: &MetaPair| match FsKey::parse(&pair.key)? {
+            (_, FsKey::Rank(_)) => {
+                let holder = FsHolder::from_bytes(&pair.value).ok()?;
+                Some((holder.client(), (holder, pair.lease)))
+            }
+            _ => None,
+        };
+        self.holders = pairs.iter().filter_map(holder).collect();
         let Some(vacancy) = vacancy(pairs) else {
             self.seen = None;
             return Stage::Waiting(now + LOOK);
@@ -208,5 +244,78 @@ fn take(me: &FsHolder, vacancy: &Vacancy, lease: &Lease) -> MetaCall {
             MetaOp::Put { key: last, value, lease: 0 },
         ],
         otherwise: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_client::{Capabilities, MetaWatchId, Operation, WatchNews};
+    use nacre_types::{Epoch, Instance, PoolId};
+    use nacre_wire::fs::Layout;
+    use nacre_wire::map::Address;
+
+    struct NoObjects;
+    impl ObjectCluster for NoObjects {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::default()
+        }
+        fn submit(&mut self, _: Time, _: Operation) -> Result<OpId, Refused> {
+            Err(Refused::Busy)
+        }
+        fn completions(&mut self, _: &mut Vec<Completion>) {}
+    }
+    /// What is asked, and how much of it there is room for.
+    struct Asked(Vec<MetaCall>, usize);
+    impl Metadata for Asked {
+        fn submit(&mut self, _: Time, call: MetaCall) -> Option<MetaId> {
+            (self.0.len() < self.1).then(|| {
+                self.0.push(call);
+                MetaId(self.0.len() as u64)
+            })
+        }
+        fn abandon(&mut self, _: MetaId) {}
+        fn done(&mut self, _: &mut Vec<MetaDone>) {}
+        fn watch(&mut self, _: MetaSpan, _: u64) -> MetaWatchId {
+            MetaWatchId(0)
+        }
+        fn cancel(&mut self, _: MetaWatchId) {}
+        fn news(&mut self, _: &mut Vec<(MetaWatchId, WatchNews)>) {}
+    }
+
+    fn holder(client: u64) -> FsHolder {
+        let address = Address(format!("127.0.0.1:{client}"));
+        FsHolder { client, instance: Instance(1), address, name: Name::from("mds.0") }
+    }
+    fn pair(key: FsKey, value: Vec<u8>, lease: u64) -> MetaPair {
+        let (key, value) = (key.of(&"home".into()), value.into());
+        MetaPair { key, value, created: 1, modified: 1, version: 1, lease, epoch: Epoch::default() }
+    }
+
+    /// A holder whose process is gone keeps its rank until its lease ends; the lease of one that is there, or of a stranger,
+    /// is not touched.
+    #[test]
+    fn the_lease_of_a_holder_that_is_gone_is_ended() {
+        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+        let settings = FsSettings { namespace: "home.1".into(), pool: PoolId(1), layout, ranks: 1 };
+        let pairs = [
+            pair(FsKey::Settings, settings.to_bytes(), 0),
+            pair(FsKey::Rank(Rank(0)), holder(7).to_bytes(), 77),
+            pair(FsKey::Last(Rank(0)), holder(7).to_bytes(), 0),
+        ];
+        let mut claim = Claim::new(holder(8), Duration::ZERO);
+        let mut metadata = Asked(Vec::new(), 1);
+        claim.on_turn(Time(1), &mut NoObjects, &mut metadata);
+        let listed = MetaResult::Ranged { pairs: pairs.to_vec(), more: false };
+        claim.on_done(Time(2), MetaDone { id: MetaId(1), revision: 1, result: Ok(listed) }, &mut metadata);
+        assert!(claim.holders().eq([&holder(7)]));
+        claim.on_absent(ClientId(9));
+        claim.on_absent(ClientId(7));
+        claim.on_turn(Time(3), &mut NoObjects, &mut metadata);
+        assert_eq!(metadata.0.len(), 1, "there is no room");
+        metadata.1 = 9;
+        claim.on_turn(Time(4), &mut NoObjects, &mut metadata);
+        claim.on_turn(Time(5), &mut NoObjects, &mut metadata);
+        assert_eq!(metadata.0[1..], [MetaCall::Revoke { lease: 77 }], "once");
     }
 }

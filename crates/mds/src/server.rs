@@ -21,6 +21,7 @@ use nacre_wire::Message;
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::PREFIX;
 use nacre_wire::fs::{FsHolder, FsKey};
+use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{FsAway, FsPing, FsPong, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaSpan, MetaTarget};
 use std::collections::{BTreeMap, VecDeque};
@@ -70,6 +71,8 @@ pub struct Server {
     config: ServerConfig,
     stage: Stage,
     watch: Option<MetaWatchId>,
+    /// Holders of ranks that a standby has a connection to, or is about to have.
+    met: BTreeMap<ClientId, Address>,
     now: Time,
 }
 
@@ -78,7 +81,7 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
-        Self { config, stage, watch: None, now: Time::ZERO }
+        Self { config, stage, watch: None, met: BTreeMap::new(), now: Time::ZERO }
     }
     /// Which rank it has, of which file system.
     #[must_use]
@@ -98,10 +101,16 @@ impl Server {
                 }
                 Stage::Standby(_) | Stage::Ended => {}
             },
-            Input::Gone(Entity::Client(client)) => {
-                if let Stage::Holder(tenure) = &mut self.stage {
-                    // What it had sent still counts: it was on its way.
-                    tenure.gone.insert(client, self.now);
+            Input::Gone(Entity::Client(client)) => match &mut self.stage {
+                // What it had sent still counts: it was on its way.
+                Stage::Holder(tenure) => drop(tenure.gone.insert(client, self.now)),
+                // Whether it is still there.
+                Stage::Standby(_) if self.met.contains_key(&client) => out.push(ping(client)),
+                Stage::Standby(_) | Stage::Ended => {}
+            },
+            Input::Absent(Entity::Client(client)) => {
+                if let Stage::Standby(claim) = &mut self.stage {
+                    claim.on_absent(client);
                 }
             }
             Input::Stopping => {
@@ -140,6 +149,28 @@ impl Server {
             greeted: BTreeMap::new(),
             inbox: VecDeque::new(),
         }));
+    }
+
+    /// A standby has a connection to each holder; a holder has none to others.
+    fn meet_holders(&mut self, out: &mut Vec<Output>) {
+        let holders: BTreeMap<ClientId, Address> = match &self.stage {
+            // One without an address is in this process.
+            Stage::Standby(claim) => {
+                let elsewhere = claim.holders().filter(|holder| !holder.address.0.is_empty());
+                elsewhere.map(|holder| (holder.client(), holder.address.clone())).collect()
+            }
+            Stage::Holder(_) | Stage::Ended => BTreeMap::new(),
+        };
+        let before = std::mem::replace(&mut self.met, holders);
+        for client in before.keys().filter(|client| !self.met.contains_key(client)) {
+            out.push(Output::Meet { peer: Entity::Client(*client), address: Address::default() });
+        }
+        for (client, address) in &self.met {
+            if before.get(client) != Some(address) {
+                out.push(Output::Meet { peer: Entity::Client(*client), address: address.clone() });
+                out.push(ping(*client));
+            }
+        }
     }
 
     fn end(&mut self, why: String, out: &mut Vec<Output>) {
@@ -194,6 +225,7 @@ impl Service for Server {
                 self.take(vacancy, lease, out);
             }
         }
+        self.meet_holders(out);
         if let Stage::Holder(tenure) = &mut self.stage
             && let Err(why) = tenure.on_turn(now, &done, objects, metadata, out)
         {
@@ -322,4 +354,7 @@ impl Tenure {
 
 fn away(client: ClientId, why: &str) -> Output {
     Output::send(Entity::Client(client), Message::FsAway(FsAway { why: why.to_owned() }))
+}
+fn ping(client: ClientId) -> Output {
+    Output::send(Entity::Client(client), Message::FsPing(FsPing { number: 0 }))
 }

@@ -71,7 +71,7 @@ impl Shares {
         let (dir, name, new) = match change {
             Change::Set { dir, name, entry, .. } => (*dir, name, Some(entry.ino())),
             Change::Remove { dir, name, .. } => (*dir, name, None),
-            Change::End { dir } => return self.end(*dir),
+            Change::End { dir } => return self.end(by, *dir, waits),
             // Sums are shown as they are; a head changes with a name.
             Change::Head { .. } | Change::Begin { .. } => return,
         };
@@ -119,11 +119,19 @@ impl Shares {
         }
     }
 
-    /// A directory is gone: that its name is gone was told already.
-    fn end(&mut self, dir: Ino) {
+    /// A directory is gone: who knows all its names would say that it is empty. Its maker is told, too: it may not know
+    /// which directory went, and is not waited for.
+    fn end(&mut self, by: Option<ClientId>, dir: Ino, waits: &mut Vec<Wait>) {
         for client in self.holders.remove(&dir).unwrap_or_default().into_keys() {
-            if let Some(told) = self.clients.get_mut(&client) {
-                told.dirs.remove(&dir);
+            let told = self.clients.get_mut(&client).expect("who has a share is known");
+            if told.pending.is_empty() {
+                self.last += 1;
+                told.number = self.last;
+            }
+            told.pending.push(FsStale::Share { dir });
+            told.dirs.remove(&dir);
+            if Some(client) != by {
+                waits.push((client, told.number));
             }
         }
     }
@@ -177,11 +185,6 @@ impl Shares {
     }
 }
 
-/// The directory whose shares keep an inode's attributes.
-pub(crate) fn home(tree: &Tree, ino: Ino) -> Option<Ino> {
-    tree.place(ino).map(|(dir, _)| dir)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +224,17 @@ mod tests {
         assert!(waits.iter().all(|wait| !shares.is_met(wait)) && shares.owing().eq([BERT]));
         shares.on_forgot(BERT, forget.number);
         assert!(waits.iter().all(|wait| shares.is_met(wait)) && shares.owing().next().is_none());
+    }
+
+    /// Else it would answer from what it knows that there is nothing in it, where there is no such directory.
+    #[test]
+    fn the_share_of_a_directory_that_is_gone_ends() {
+        let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
+        assert!(shares.grant(ANNA, DIR) && shares.grant(BERT, DIR));
+        shares.on_change(Some(ANNA), &Change::End { dir: DIR }, &tree, &mut waits);
+        let all = told(&mut shares);
+        assert!(all.len() == 2 && all.iter().all(|(_, forget)| forget.items == [FsStale::Share { dir: DIR }]));
+        assert!(waits.iter().map(|(client, _)| *client).eq([BERT]) && !shares.is_met(&waits[0]));
     }
 
     /// One that went and came back owes nothing of what it was told before, and its new shares count from there.

@@ -1,7 +1,7 @@
 //! What clients may keep, and who waits until others have forgotten it (see [`crate::shares`]).
 
 use super::*;
-use crate::shares::{Wait, home};
+use crate::shares::Wait;
 use nacre_wire::msg::fs::{FS_LEASE_MS, FsForgot};
 use std::time::Duration;
 
@@ -202,13 +202,19 @@ impl Mds {
         inos
     }
 
+    /// The directory whose shares keep an inode's attributes. Of what has no name none does: everything that goes
+    /// would be told to all who have such a file open.
+    fn home(&self, ino: Ino) -> Option<Ino> {
+        self.tree.place(ino).map(|(dir, _)| dir).filter(|dir| *dir != Ino::strays(self.config.rank))
+    }
+
     /// An answer says where what it shows is now.
     pub(super) fn note_home(&self, answer: &mut FsAnswer) {
         match answer {
-            FsAnswer::Node { node, .. } => node.home = home(&self.tree, node.inode.ino),
+            FsAnswer::Node { node, .. } => node.home = self.home(node.inode.ino),
             FsAnswer::Listed { entries, .. } => {
                 for listed in entries {
-                    listed.node.home = home(&self.tree, listed.node.inode.ino);
+                    listed.node.home = self.home(listed.node.inode.ino);
                 }
             }
             _ => {}

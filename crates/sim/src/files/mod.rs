@@ -23,9 +23,7 @@ pub use world::{Report, run};
 /// Whether clients write and read files that others have open.
 const SHARED_DATA: bool = true;
 /// Whether a read that ends short is judged though its client has not looked at the file before.
-/// Not yet: a client that has a file open does not hear that it has grown. Capabilities
-/// (docs/plan.md, files) will mend it.
-const SHARED_SIZES: bool = false;
+const SHARED_SIZES: bool = true;
 
 /// So many run in the tests.
 #[cfg(test)]

@@ -496,8 +496,9 @@ impl World {
         let is_client = matches!(node.role, Role::Client { .. });
         let key = pair(from, to);
         if !self.conns.contains_key(&key) {
-            // Servers do not dial.
-            if !is_client {
+            // Servers do not dial clients.
+            let to_server = self.nodes.get(&to).is_none_or(|node| matches!(node.role, Role::Server(_)));
+            if !is_client && !to_server {
                 return;
             }
             let cut = self.cuts.get(&key).is_some_and(|until| *until > self.schedule.now);
