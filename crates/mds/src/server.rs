@@ -30,6 +30,9 @@ use std::time::Duration;
 /// A client without a connection is waited for so long.
 const CLIENT_GONE: Duration = Duration::from_secs(60);
 
+/// A holder whose connection broke is asked again so often whether it is there.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -73,6 +76,8 @@ pub struct Server {
     watch: Option<MetaWatchId>,
     /// Holders of ranks that a standby has a connection to, or is about to have.
     met: BTreeMap<ClientId, Address>,
+    /// Those of them whose connection broke, and when they are asked again whether they are there.
+    lost: BTreeMap<ClientId, Time>,
     now: Time,
 }
 
@@ -81,7 +86,7 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
-        Self { config, stage, watch: None, met: BTreeMap::new(), now: Time::ZERO }
+        Self { config, stage, watch: None, met: BTreeMap::new(), lost: BTreeMap::new(), now: Time::ZERO }
     }
     /// Which rank it has, of which file system.
     #[must_use]
@@ -94,6 +99,9 @@ impl Server {
 
     fn on_input(&mut self, input: Input, metadata: &mut dyn Metadata, out: &mut Vec<Output>) {
         match input {
+            Input::Message { from: Entity::Client(client), message: Message::FsPong(_), .. } => {
+                self.lost.remove(&client);
+            }
             Input::Message { from: Entity::Client(client), message, .. } => match &mut self.stage {
                 Stage::Holder(tenure) => tenure.inbox.push_back((client, message)),
                 Stage::Standby(_) | Stage::Ended if matches!(message, Message::FsSession(_)) => {
@@ -103,12 +111,16 @@ impl Server {
             },
             Input::Gone(Entity::Client(client)) => match &mut self.stage {
                 // What it had sent still counts: it was on its way.
-                Stage::Holder(tenure) => drop(tenure.gone.insert(client, self.now)),
-                // Whether it is still there.
-                Stage::Standby(_) if self.met.contains_key(&client) => out.push(ping(client)),
+                Stage::Holder(tenure) => {
+                    tenure.gone.insert(client, self.now);
+                }
+                Stage::Standby(_) if self.met.contains_key(&client) => {
+                    self.lost.insert(client, self.now);
+                }
                 Stage::Standby(_) | Stage::Ended => {}
             },
             Input::Absent(Entity::Client(client)) => {
+                self.lost.remove(&client);
                 if let Stage::Standby(claim) = &mut self.stage {
                     claim.on_absent(client);
                 }
@@ -162,6 +174,13 @@ impl Server {
             Stage::Holder(_) | Stage::Ended => BTreeMap::new(),
         };
         let before = std::mem::replace(&mut self.met, holders);
+        self.lost.retain(|client, _| self.met.contains_key(client));
+        // A process that is about to end may take a connection that no one answers any more: asked until it answers, or
+        // until nothing listens there.
+        for (client, at) in self.lost.iter_mut().filter(|(_, at)| **at <= self.now) {
+            *at = self.now + ASK_AGAIN;
+            out.push(ping(*client));
+        }
         for client in before.keys().filter(|client| !self.met.contains_key(client)) {
             out.push(Output::Meet { peer: Entity::Client(*client), address: Address::default() });
         }
@@ -235,7 +254,7 @@ impl Service for Server {
 
     fn next_deadline(&self) -> Time {
         match &self.stage {
-            Stage::Standby(claim) => claim.next_deadline(),
+            Stage::Standby(claim) => claim.next_deadline().min(self.lost.values().min().copied().unwrap_or(Time::MAX)),
             Stage::Holder(tenure) => tenure.next_deadline(),
             Stage::Ended => Time::MAX,
         }
