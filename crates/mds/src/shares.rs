@@ -43,6 +43,10 @@ pub(crate) struct Shares {
     /// Who has a share of a directory, and what each was told since it asked last.
     holders: BTreeMap<Ino, BTreeMap<ClientId, u32>>,
     clients: BTreeMap<ClientId, Told>,
+    /// Those that have something to forget, and have not said that it is done.
+    owing: BTreeSet<ClientId>,
+    /// Those of them that were not told yet.
+    untold: BTreeSet<ClientId>,
     /// The last number that was given: numbers of all clients grow together, so that one that comes back waits for nothing
     /// of what it was told before.
     last: u64,
@@ -91,7 +95,7 @@ impl Shares {
 
     /// All who have a share of a directory, but one, are to forget something of it.
     pub fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
-        let Self { holders, clients, last } = self;
+        let Self { holders, clients, owing, untold, last } = self;
         let Some(of_dir) = holders.get_mut(&dir) else { return };
         of_dir.retain(|client, unused| {
             if Some(*client) == by {
@@ -101,9 +105,10 @@ impl Shares {
             *unused += 1;
             let ends = *unused > UNUSED_MAX;
             let item = if ends { FsStale::Share { dir } } else { item.clone() };
-            if told.pending.is_empty() {
+            if untold.insert(*client) {
                 *last += 1;
                 told.number = *last;
+                owing.insert(*client);
             }
             if told.pending.last() != Some(&item) {
                 told.pending.push(item);
@@ -124,9 +129,10 @@ impl Shares {
     fn end(&mut self, by: Option<ClientId>, dir: Ino, waits: &mut Vec<Wait>) {
         for client in self.holders.remove(&dir).unwrap_or_default().into_keys() {
             let told = self.clients.get_mut(&client).expect("who has a share is known");
-            if told.pending.is_empty() {
+            if self.untold.insert(client) {
                 self.last += 1;
                 told.number = self.last;
+                self.owing.insert(client);
             }
             told.pending.push(FsStale::Share { dir });
             told.dirs.remove(&dir);
@@ -138,22 +144,26 @@ impl Shares {
 
     /// What clients are to be told now.
     pub fn take(&mut self, into: &mut Vec<(ClientId, FsForget)>) {
-        for (client, told) in &mut self.clients {
-            if !told.pending.is_empty() {
-                let items = std::mem::take(&mut told.pending);
-                into.push((*client, FsForget { number: told.number, items }));
-            }
+        for client in std::mem::take(&mut self.untold) {
+            let told = self.clients.get_mut(&client).expect("who is to be told is known");
+            let items = std::mem::take(&mut told.pending);
+            into.push((client, FsForget { number: told.number, items }));
         }
     }
     /// A client has forgotten all up to that.
     pub fn on_forgot(&mut self, client: ClientId, number: u64) {
         if let Some(told) = self.clients.get_mut(&client) {
             told.forgot = told.forgot.max(number);
+            if told.forgot >= told.number {
+                self.owing.remove(&client);
+            }
         }
     }
     /// A client keeps nothing any more: it is gone, or has said so, or its lease has ended.
     pub fn void(&mut self, client: ClientId) {
         let Some(told) = self.clients.remove(&client) else { return };
+        self.owing.remove(&client);
+        self.untold.remove(&client);
         for dir in told.dirs {
             if let Some(of_dir) = self.holders.get_mut(&dir) {
                 of_dir.remove(&client);
@@ -170,7 +180,7 @@ impl Shares {
     }
     /// Clients that have something to forget, and have not said that it is done.
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {
-        self.clients.iter().filter(|(_, told)| told.forgot < told.number).map(|(client, _)| *client)
+        self.owing.iter().copied()
     }
 
     /// Asserts that both ways to a share agree.
@@ -179,6 +189,10 @@ impl Shares {
         let of_dirs: usize = self.holders.values().map(BTreeMap::len).sum();
         let of_clients: usize = self.clients.values().map(|told| told.dirs.len()).sum();
         assert_eq!(of_dirs, of_clients);
+        let owes = self.clients.iter().filter(|(_, told)| told.forgot < told.number);
+        assert!(owes.map(|(client, _)| client).eq(&self.owing));
+        let untold = self.clients.iter().filter(|(_, told)| !told.pending.is_empty());
+        assert!(untold.map(|(client, _)| client).eq(&self.untold));
         for (dir, clients) in &self.holders {
             assert!(clients.keys().all(|client| self.clients[client].dirs.contains(dir)), "{dir}");
         }

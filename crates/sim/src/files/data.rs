@@ -3,9 +3,8 @@
 //!
 //! Each write fills a block, or two that are in one object, with a value of its own; reads are of
 //! whole blocks. What lies beyond the end that a reader knows counts as a block that was never
-//! written, so sizes are judged as well: those of all reads with `SHARED_SIZES`, else of those
-//! before which the client looks at the file, a look and its read being one operation. Such files
-//! are never truncated, and grow all the time.
+//! written, so sizes are judged as well. Before some reads the client looks at the file: both are
+//! one operation. Such files are never truncated, and grow all the time.
 //!
 //! A write counts if its client lives to the end, or has synchronized the file since. That of a
 //! client that died or came too late may have happened or not, and what that client read of its own
@@ -135,8 +134,6 @@ struct Reading {
     entry: usize,
     first: u64,
     count: u64,
-    /// What lies beyond the end that the client knows is judged.
-    whole: bool,
 }
 
 /// The program of one client.
@@ -199,11 +196,11 @@ impl Data {
             _ => {
                 let count = rng.between(1, 4);
                 let entry = diary.begin(now, self.client, file, first, None);
-                let reading = Reading { entry, first, count, whole: super::SHARED_SIZES };
+                let reading = Reading { entry, first, count };
                 if rng.one_in(2) {
                     (read(ino, reading), Doing::Read(reading))
                 } else {
-                    (Ask::Names(FsCall::Stat { ino }), Doing::Look(Reading { whole: true, ..reading }))
+                    (Ask::Names(FsCall::Stat { ino }), Doing::Look(reading))
                 }
             }
         };
@@ -229,7 +226,7 @@ impl Data {
                 // One at a time; another one is as if it had not been.
                 self.looked.get_or_insert((file, *reading));
             }
-            (Doing::Read(Reading { entry, count, whole, .. }), Ok(Given::Data(parts))) => {
+            (Doing::Read(Reading { entry, count, .. }), Ok(Given::Data(parts))) => {
                 let data = parts.concat();
                 assert!(
                     (data.len() as u64).is_multiple_of(BLOCK),
@@ -239,9 +236,7 @@ impl Data {
                 );
                 let entry = &mut diary.entries[*entry];
                 entry.values = data.chunks(BLOCK as usize).map(value).collect();
-                if *whole {
-                    entry.values.resize(*count as usize, None);
-                }
+                entry.values.resize(*count as usize, None);
                 entry.ended = Some(now);
             }
             // It came too late, and its caller is told: now, or when it synchronizes.

@@ -20,11 +20,6 @@ mod world;
 
 pub use world::{Report, run};
 
-/// Whether clients write and read files that others have open.
-const SHARED_DATA: bool = true;
-/// Whether a read that ends short is judged though its client has not looked at the file before.
-const SHARED_SIZES: bool = true;
-
 /// So many run in the tests.
 #[cfg(test)]
 const SEEDS: u64 = 40;

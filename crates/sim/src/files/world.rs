@@ -403,7 +403,7 @@ impl World {
             if self.works && !own.is_waiting() {
                 own.next(&mut self.rng, &mut begin);
             }
-            if super::SHARED_DATA && self.works && self.rng.one_in(4) {
+            if self.works && self.rng.one_in(4) {
                 data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
         }
