@@ -32,6 +32,8 @@ const CLIENT_GONE: Duration = Duration::from_secs(60);
 
 /// A holder whose connection broke is asked again so often whether it is there.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// One that was not reached yet.
+const ASK_FIRST: Duration = Duration::from_secs(1);
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -69,15 +71,22 @@ enum Stage {
     Ended,
 }
 
+/// A holder that a standby keeps an eye on.
+struct Met {
+    address: Address,
+    /// It has answered: if it does not any more, something has happened to it.
+    heard: bool,
+    /// When it is asked whether it is there.
+    ask_at: Time,
+}
+
 /// See the module head.
 pub struct Server {
     config: ServerConfig,
     stage: Stage,
     watch: Option<MetaWatchId>,
     /// Holders of ranks that a standby has a connection to, or is about to have.
-    met: BTreeMap<ClientId, Address>,
-    /// Those of them whose connection broke, and when they are asked again whether they are there.
-    lost: BTreeMap<ClientId, Time>,
+    met: BTreeMap<ClientId, Met>,
     now: Time,
 }
 
@@ -86,7 +95,7 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
-        Self { config, stage, watch: None, met: BTreeMap::new(), lost: BTreeMap::new(), now: Time::ZERO }
+        Self { config, stage, watch: None, met: BTreeMap::new(), now: Time::ZERO }
     }
     /// Which rank it has, of which file system.
     #[must_use]
@@ -100,7 +109,9 @@ impl Server {
     fn on_input(&mut self, input: Input, metadata: &mut dyn Metadata, out: &mut Vec<Output>) {
         match input {
             Input::Message { from: Entity::Client(client), message: Message::FsPong(_), .. } => {
-                self.lost.remove(&client);
+                if let Some(met) = self.met.get_mut(&client) {
+                    (met.heard, met.ask_at) = (true, Time::MAX);
+                }
             }
             Input::Message { from: Entity::Client(client), message, .. } => match &mut self.stage {
                 Stage::Holder(tenure) => tenure.inbox.push_back((client, message)),
@@ -114,14 +125,18 @@ impl Server {
                 Stage::Holder(tenure) => {
                     tenure.gone.insert(client, self.now);
                 }
-                Stage::Standby(_) if self.met.contains_key(&client) => {
-                    self.lost.insert(client, self.now);
+                Stage::Standby(_) | Stage::Ended => {
+                    if let Some(met) = self.met.get_mut(&client) {
+                        met.ask_at = self.now;
+                    }
                 }
-                Stage::Standby(_) | Stage::Ended => {}
             },
             Input::Absent(Entity::Client(client)) => {
-                self.lost.remove(&client);
-                if let Stage::Standby(claim) = &mut self.stage {
+                // One that was never reached may be there for others.
+                if let Some(met) = self.met.get_mut(&client)
+                    && std::mem::take(&mut met.heard)
+                    && let Stage::Standby(claim) = &mut self.stage
+                {
                     claim.on_absent(client);
                 }
             }
@@ -173,22 +188,24 @@ impl Server {
             }
             Stage::Holder(_) | Stage::Ended => BTreeMap::new(),
         };
-        let before = std::mem::replace(&mut self.met, holders);
-        self.lost.retain(|client, _| self.met.contains_key(client));
+        self.met.retain(|client, met| {
+            let stays = holders.get(client) == Some(&met.address);
+            if !stays {
+                out.push(Output::Meet { peer: Entity::Client(*client), address: Address::default() });
+            }
+            stays
+        });
+        for (client, address) in holders {
+            self.met.entry(client).or_insert_with(|| {
+                out.push(Output::Meet { peer: Entity::Client(client), address: address.clone() });
+                Met { address, heard: false, ask_at: self.now }
+            });
+        }
         // A process that is about to end may take a connection that no one answers any more: asked until it answers, or
         // until nothing listens there.
-        for (client, at) in self.lost.iter_mut().filter(|(_, at)| **at <= self.now) {
-            *at = self.now + ASK_AGAIN;
+        for (client, met) in self.met.iter_mut().filter(|(_, met)| met.ask_at <= self.now) {
+            met.ask_at = self.now + if met.heard { ASK_AGAIN } else { ASK_FIRST };
             out.push(ping(*client));
-        }
-        for client in before.keys().filter(|client| !self.met.contains_key(client)) {
-            out.push(Output::Meet { peer: Entity::Client(*client), address: Address::default() });
-        }
-        for (client, address) in &self.met {
-            if before.get(client) != Some(address) {
-                out.push(Output::Meet { peer: Entity::Client(*client), address: address.clone() });
-                out.push(ping(*client));
-            }
         }
     }
 
@@ -254,7 +271,10 @@ impl Service for Server {
 
     fn next_deadline(&self) -> Time {
         match &self.stage {
-            Stage::Standby(claim) => claim.next_deadline().min(self.lost.values().min().copied().unwrap_or(Time::MAX)),
+            Stage::Standby(claim) => {
+                let ask = self.met.values().map(|met| met.ask_at).min().unwrap_or(Time::MAX);
+                claim.next_deadline().min(ask)
+            }
             Stage::Holder(tenure) => tenure.next_deadline(),
             Stage::Ended => Time::MAX,
         }
