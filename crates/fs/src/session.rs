@@ -90,10 +90,13 @@ pub(crate) struct Session {
     answers: u64,
     /// When to look for what is to be sent again.
     again_at: Time,
-    /// The last ping: its number, and when it was sent; until when what is kept may be shown.
+    /// The number of the last greeting.
     greeting: u64,
+    /// The last ping: its number, and when it was sent.
     ping: (u64, Time),
+    /// It was answered.
     ponged: bool,
+    /// Until when what is kept may be shown.
     lease: Time,
 }
 

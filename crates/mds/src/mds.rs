@@ -412,10 +412,10 @@ impl Mds {
             let counted = request.again.is_some_and(|again| again.stamp != Stamp::default());
             let opened = opened_by(&request.call, &kept.reply.answer)
                 .filter(|_| std::mem::take(&mut kept.inherited) && !counted);
-            let is_safe = |batch: Option<u64>| batch.is_none_or(|batch| batch < safe);
             // What is held is told when it may be.
-            if is_safe(kept.after.batch) && kept.after.waits.iter().all(|wait| shares.is_met(wait)) {
-                let reply = FsReply { safe: is_safe(kept.batch), ..kept.reply.clone() };
+            if kept.after.is_over(safe, shares) {
+                let safe = kept.batch.is_none_or(|batch| batch < safe);
+                let reply = FsReply { safe, ..kept.reply.clone() };
                 self.out.push((client, Say::Reply(reply)));
             }
             self.note_opened(client, opened);

@@ -94,33 +94,22 @@ impl Shares {
     }
 
     /// All who have a share of a directory, but one, are to forget something of it.
-    pub fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
-        let Self { holders, clients, owing, untold, last } = self;
-        let Some(of_dir) = holders.get_mut(&dir) else { return };
-        of_dir.retain(|client, unused| {
-            if Some(*client) == by {
-                return true;
-            }
-            let told = clients.get_mut(client).expect("who has a share is known");
-            *unused += 1;
-            let ends = *unused > UNUSED_MAX;
+    fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
+        let Some(of_dir) = self.holders.get_mut(&dir) else { return };
+        let others = of_dir.iter_mut().filter(|(client, _)| Some(**client) != by);
+        let others: Vec<(ClientId, bool)> = others
+            .map(|(client, unused)| {
+                *unused += 1;
+                (*client, *unused > UNUSED_MAX)
+            })
+            .collect();
+        for (client, ends) in others {
             let item = if ends { FsStale::Share { dir } } else { item.clone() };
-            if untold.insert(*client) {
-                *last += 1;
-                told.number = *last;
-                owing.insert(*client);
-            }
-            if told.pending.last() != Some(&item) {
-                told.pending.push(item);
-            }
-            waits.push((*client, told.number));
+            waits.push((client, self.push(client, item)));
             if ends {
-                told.dirs.remove(&dir);
+                self.drop_holder(dir, client);
+                self.clients.get_mut(&client).expect("just told").dirs.remove(&dir);
             }
-            !ends
-        });
-        if of_dir.is_empty() {
-            holders.remove(&dir);
         }
     }
 
@@ -128,16 +117,32 @@ impl Shares {
     /// which directory went, and is not waited for.
     fn end(&mut self, by: Option<ClientId>, dir: Ino, waits: &mut Vec<Wait>) {
         for client in self.holders.remove(&dir).unwrap_or_default().into_keys() {
-            let told = self.clients.get_mut(&client).expect("who has a share is known");
-            if self.untold.insert(client) {
-                self.last += 1;
-                told.number = self.last;
-                self.owing.insert(client);
-            }
-            told.pending.push(FsStale::Share { dir });
-            told.dirs.remove(&dir);
+            let number = self.push(client, FsStale::Share { dir });
+            self.clients.get_mut(&client).expect("just told").dirs.remove(&dir);
             if Some(client) != by {
-                waits.push((client, told.number));
+                waits.push((client, number));
+            }
+        }
+    }
+
+    /// A client's next message has this, too; its number.
+    fn push(&mut self, client: ClientId, item: FsStale) -> u64 {
+        let told = self.clients.get_mut(&client).expect("who has a share is known");
+        if self.untold.insert(client) {
+            self.last += 1;
+            told.number = self.last;
+            self.owing.insert(client);
+        }
+        if told.pending.last() != Some(&item) {
+            told.pending.push(item);
+        }
+        told.number
+    }
+    fn drop_holder(&mut self, dir: Ino, client: ClientId) {
+        if let Some(of_dir) = self.holders.get_mut(&dir) {
+            of_dir.remove(&client);
+            if of_dir.is_empty() {
+                self.holders.remove(&dir);
             }
         }
     }
@@ -165,12 +170,7 @@ impl Shares {
         self.owing.remove(&client);
         self.untold.remove(&client);
         for dir in told.dirs {
-            if let Some(of_dir) = self.holders.get_mut(&dir) {
-                of_dir.remove(&client);
-                if of_dir.is_empty() {
-                    self.holders.remove(&dir);
-                }
-            }
+            self.drop_holder(dir, client);
         }
     }
 

@@ -31,6 +31,10 @@ impl After {
     pub const fn is_nothing(&self) -> bool {
         self.batch.is_none() && self.waits.is_empty()
     }
+    /// Whether it has happened: batches below `safe` are safe.
+    pub fn is_over(&self, safe: u64, shares: &Shares) -> bool {
+        self.batch.is_none_or(|batch| batch < safe) && self.waits.iter().all(|wait| shares.is_met(wait))
+    }
 }
 
 /// An answer that waits.
@@ -73,14 +77,7 @@ impl Mds {
         self.shares.owing().map(|client| heard(client) + VOID).min().unwrap_or(Time::MAX)
     }
 
-    pub(super) fn is_safe(&self, batch: Option<u64>) -> bool {
-        batch.is_none_or(|batch| batch < self.journal.safe())
-    }
-    pub(super) fn is_over(&self, after: &After) -> bool {
-        self.is_safe(after.batch) && after.waits.iter().all(|wait| self.shares.is_met(wait))
-    }
-
-    /// What an answer rests on: what another client changed must be safe, and whoever made it, all must have forgotten
+    /// What an answer rests on: what another client changed must be safe, and what anyone did, all must have forgotten
     /// what was before.
     pub(super) fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer, changes: &[Change]) -> After {
         let mut inos: BTreeSet<Ino> = call.inos().collect();
@@ -148,8 +145,8 @@ impl Mds {
         let (shares, safe) = (&self.shares, self.journal.safe());
         self.fresh.retain(|_, fresh| fresh.batch >= safe || fresh.waits.iter().any(|wait| !shares.is_met(wait)));
         for held in std::mem::take(&mut self.held) {
-            if self.is_over(&held.after) {
-                let safe = self.is_safe(held.batch);
+            if held.after.is_over(safe, &self.shares) {
+                let safe = held.batch.is_none_or(|batch| batch < safe);
                 self.out.push((held.client, Say::Reply(FsReply { safe, ..held.reply })));
             } else {
                 self.held.push(held);

@@ -325,6 +325,6 @@ mod tests {
         assert!(passes(&diary), "only its writer saw it");
         entry(&mut diary, BERT, (60, 70), true, Some(2));
         entry(&mut diary, ANNA, (80, 90), false, Some(3));
-        assert!(!passes(&diary), "nobody wrote that");
+        assert!(!passes(&diary), "no one wrote that");
     }
 }

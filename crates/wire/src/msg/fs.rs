@@ -573,6 +573,7 @@ pub struct FsPong {
     pub number: u64,
 }
 wire_record!(FsPong version 1 compat 1 { number });
+
 /// A wait for a lock has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsLocked {
