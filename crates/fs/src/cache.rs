@@ -1,0 +1,326 @@
+//! Data of open files that this client keeps in memory: what it has read, and what it has not
+//! written to objects yet.
+//!
+//! ```text
+//!             fill                                             write (over all others, too)
+//!               │                                                │
+//!               ▼                                                ▼
+//!  unknown ──▶ Clean ◀──written── Writing(run) ◀──take_dirty── Dirty
+//!     ▲         │                     │ failed
+//!     └─────────┴─────────────────────┘
+//!      eviction, drop_clean; truncate and forget from all states
+//! ```
+//! A file is kept in aligned blocks of `BLOCK` bytes, and a block in segments: see `block.rs`.
+//!
+//! A read from objects takes time, and what it brings may be older than what has been written,
+//! cleaned and evicted meanwhile. The number `sequence` grows with each event. A mark is its value
+//! when the read begins, and `File::lost` its value when the last of those bytes became clean that
+//! are not known any more, or when bytes were last forgotten for another reason: data from a read
+//! whose mark is older than that is not kept.
+//!
+//! Two writes of the same bytes are never in flight at once: what is written over while it is being
+//! written is taken after that has ended.
+//!
+//! Invariants ([`Cache::check`] after every step of the tests):
+//! 1. A dirty byte is known until it is written or fails, or the file is truncated or forgotten.
+//! 2. What is kept exceeds `bytes_max` only while no block is without dirty bytes.
+//! 3. `lru` has exactly the blocks without dirty bytes; counts and indexes say what the segments
+//!    say.
+//! 4. Bytes being written lie within their run.
+
+mod block;
+mod divide;
+mod writeback;
+
+use block::{Block, Sums};
+use bytes::Bytes;
+use divide::{Rope, blocks, indexes, within};
+use nacre_types::Ino;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use writeback::Flight;
+pub(crate) use writeback::{Run, RunId};
+
+/// Whole blocks are kept without being copied, and evicted as a whole.
+const BLOCK_SIZE: usize = 64 << 10;
+
+/// A part of what is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Data(Bytes),
+    /// To be read from objects.
+    Missing {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// When a read from objects began: see the module head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    blocks: BTreeMap<u64, Block>,
+    /// Those with dirty bytes that are not being written.
+    dirty_blocks: BTreeSet<u64>,
+    /// In `dirty_order`, if there are such.
+    dirty_since: u64,
+    flights: BTreeMap<RunId, Flight>,
+    /// Reads from objects that began before have data that may be older than what was there.
+    lost: u64,
+    sums: Sums,
+}
+
+/// See the module head.
+#[cfg_attr(test, derive(Clone))]
+#[derive(Debug, Default)]
+pub(crate) struct Cache<const BLOCK: usize = BLOCK_SIZE> {
+    bytes_max: usize,
+    files: BTreeMap<Ino, File>,
+    /// When blocks that may be evicted were used last.
+    lru: BTreeMap<u64, (Ino, u64)>,
+    /// Files with dirty bytes that are not being written, by when they got the first of them.
+    dirty_order: BTreeMap<u64, Ino>,
+    /// Number of the last event.
+    sequence: u64,
+    /// The latest `File::lost` of files that are not known any more.
+    removed: u64,
+    runs: u64,
+    sums: Sums,
+}
+
+impl<const BLOCK: usize> Cache<BLOCK> {
+    /// Clean data is evicted, least recently used first, while more than `bytes_max` is kept (see
+    /// [`Cache::bytes`]). 0: clean data is not kept; dirty data always is.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, ..Self::default() }
+    }
+
+    /// The parts of [offset, offset+length), in order and without gaps.
+    pub fn read(&mut self, ino: Ino, offset: u64, length: u64) -> Vec<Part> {
+        let range = offset..offset.saturating_add(length);
+        let (mut at, mut parts) = (offset, Vec::new());
+        let file = self.files.get_mut(&ino).filter(|_| !range.is_empty());
+        for (index, block) in file.into_iter().flat_map(|file| file.blocks.range_mut(indexes::<BLOCK>(&range))) {
+            for (start, data) in block.read(within::<BLOCK>(*index, &range)) {
+                let start = index * BLOCK as u64 + start as u64;
+                if start > at {
+                    parts.push(Part::Missing { offset: at, length: start - at });
+                }
+                at = start + data.len() as u64;
+                parts.push(Part::Data(data));
+            }
+            if block.used < self.sequence {
+                self.sequence += 1;
+                if let Some(key) = self.lru.remove(&block.used) {
+                    self.lru.insert(self.sequence, key);
+                }
+                block.used = self.sequence;
+            }
+        }
+        if at < range.end {
+            parts.push(Part::Missing { offset: at, length: range.end - at });
+        }
+        parts
+    }
+    /// A read from objects begins: for [`Cache::fill`]. The file is remembered until that, or until
+    /// it is forgotten.
+    pub fn reading(&mut self, ino: Ino) -> Mark {
+        self.file(ino);
+        Mark(self.sequence)
+    }
+    /// Data that was read from objects: kept where nothing is known, and only if it cannot be older
+    /// than what was there since `mark`. It may be evicted at once: a caller answers with what it
+    /// has read, not from here.
+    pub fn fill(&mut self, ino: Ino, mark: Mark, offset: u64, data: &[Bytes]) {
+        if mark.0 >= self.file(ino).lost && self.bytes_max > 0 {
+            let mut rope = Rope::new(data);
+            for (index, at, range) in blocks::<BLOCK>(offset, data.iter().map(Bytes::len).sum()) {
+                let piece = rope.take(range.len(), range.len() == BLOCK);
+                let used = self.next();
+                self.edit(ino, index, |block| {
+                    block.used = used;
+                    block.fill(at, &piece);
+                });
+            }
+        }
+        self.settle(ino);
+    }
+
+    /// New data: dirty.
+    pub fn write(&mut self, ino: Ino, offset: u64, data: &Bytes) {
+        for (index, at, range) in blocks::<BLOCK>(offset, data.len()) {
+            let used = self.next();
+            self.edit(ino, index, |block| {
+                block.used = used;
+                if range.len() == BLOCK {
+                    block.replace(data.slice(range));
+                } else {
+                    block.write(at, &data[range]);
+                }
+            });
+        }
+        self.settle(ino);
+    }
+    /// The file ends here now: nothing beyond is known any more, also not of what is being written.
+    pub fn truncate(&mut self, ino: Ino, size: u64) {
+        for index in self.known(ino, size / BLOCK as u64..=u64::MAX) {
+            self.edit(ino, index, |block| block.carve(within::<BLOCK>(index, &(size..u64::MAX))));
+        }
+        self.cut(ino, size);
+    }
+    /// Forgets clean data of a file.
+    pub fn drop_clean(&mut self, ino: Ino) {
+        for index in self.known(ino, 0..=u64::MAX) {
+            self.edit(ino, index, |block| block.drop_clean(0..BLOCK));
+        }
+        self.lose(ino);
+        self.settle(ino);
+    }
+    /// Forgets all data of a file. Runs in flight are still to be ended.
+    pub fn forget(&mut self, ino: Ino) {
+        for index in self.known(ino, 0..=u64::MAX) {
+            self.edit(ino, index, |block| block.carve(0..BLOCK));
+        }
+        self.cut(ino, 0);
+    }
+    fn cut(&mut self, ino: Ino, size: u64) {
+        for flight in self.file(ino).flights.values_mut() {
+            flight.cut |= flight.range.end > size;
+        }
+        self.lose(ino);
+        self.settle(ino);
+    }
+
+    /// Bytes of a file that are dirty or being written.
+    pub fn dirty_of(&self, ino: Ino) -> u64 {
+        self.files.get(&ino).map_or(0, |file| file.sums.dirty + file.sums.writing)
+    }
+    /// Bytes of a file that are dirty and not being written.
+    pub fn untaken_of(&self, ino: Ino) -> u64 {
+        self.files.get(&ino).map_or(0, |file| file.sums.dirty)
+    }
+    /// Bytes of all files that are dirty or being written.
+    pub fn dirty(&self) -> u64 {
+        self.sums.dirty + self.sums.writing
+    }
+    /// Files with dirty bytes that are not being written, in the order in which they got the first.
+    pub fn dirty_files(&self) -> impl Iterator<Item = Ino> {
+        self.dirty_order.values().copied()
+    }
+    /// All that is kept, with what keeping it costs.
+    pub fn bytes(&self) -> usize {
+        self.sums.kept
+    }
+
+    fn next(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+    fn file(&mut self, ino: Ino) -> &mut File {
+        self.files.entry(ino).or_insert_with(|| File { lost: self.removed, ..File::default() })
+    }
+    /// Which blocks of a range there are.
+    fn known(&self, ino: Ino, indexes: RangeInclusive<u64>) -> Vec<u64> {
+        self.files.get(&ino).map_or(Vec::new(), |file| file.blocks.range(indexes).map(|(index, _)| *index).collect())
+    }
+    /// Changes a block. All that is known of it elsewhere follows.
+    fn edit(&mut self, ino: Ino, index: u64, edit: impl FnOnce(&mut Block)) {
+        let file = self.files.entry(ino).or_insert_with(|| File { lost: self.removed, ..File::default() });
+        let block = file.blocks.entry(index).or_default();
+        let before = block.sums();
+        if before.may_be_evicted() {
+            self.lru.remove(&block.used);
+        }
+        edit(block);
+        let after = block.sums();
+        if after.kept == 0 {
+            file.lost = file.lost.max(block.written);
+            file.blocks.remove(&index);
+        } else if after.may_be_evicted() {
+            self.lru.insert(block.used, (ino, index));
+        }
+        match (before.dirty > 0, after.dirty > 0) {
+            (false, true) => _ = file.dirty_blocks.insert(index),
+            (true, false) => _ = file.dirty_blocks.remove(&index),
+            _ => {}
+        }
+        let was_dirty = file.sums.dirty > 0;
+        self.sums.change(&before, &after);
+        file.sums.change(&before, &after);
+        match (was_dirty, file.sums.dirty > 0) {
+            (false, true) => {
+                self.sequence += 1;
+                file.dirty_since = self.sequence;
+                self.dirty_order.insert(file.dirty_since, ino);
+            }
+            (true, false) => _ = self.dirty_order.remove(&file.dirty_since),
+            _ => {}
+        }
+    }
+    /// Ends each change: evicts what is too much, and need not remember a file of which nothing is
+    /// known.
+    fn settle(&mut self, ino: Ino) {
+        while self.sums.kept > self.bytes_max
+            && let Some((_, (ino, index))) = self.lru.pop_first()
+        {
+            self.edit(ino, index, |block| block.carve(0..BLOCK));
+            self.tidy(ino);
+        }
+        self.tidy(ino);
+    }
+    /// Data that is being read from objects may be older than what was there.
+    fn lose(&mut self, ino: Ino) {
+        let now = self.next();
+        self.file(ino).lost = now;
+    }
+    fn tidy(&mut self, ino: Ino) {
+        if let Some(file) = self.files.get(&ino)
+            && file.blocks.is_empty()
+            && file.flights.is_empty()
+        {
+            self.removed = self.removed.max(file.lost);
+            self.files.remove(&ino);
+        }
+    }
+
+    /// The module head's invariants.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let (mut all, mut lru, mut dirty_order) = (Sums::default(), BTreeMap::new(), BTreeMap::new());
+        for (ino, file) in &self.files {
+            let mut of_file = Sums::default();
+            for (index, block) in &file.blocks {
+                block.check::<BLOCK>();
+                let sums = block.sums();
+                of_file.change(&Sums::default(), &sums);
+                assert!(sums.kept > 0, "a block without anything is kept");
+                assert_eq!(file.dirty_blocks.contains(index), sums.dirty > 0);
+                if sums.may_be_evicted() {
+                    assert_eq!(lru.insert(block.used, (*ino, *index)), None);
+                }
+                for (run, range) in block.writing() {
+                    let flight = &file.flights.get(&run).expect("bytes are written without a run").range;
+                    let whole = index * BLOCK as u64..(index + 1) * BLOCK as u64;
+                    assert!(whole.start < flight.end && flight.start < whole.end, "{whole:?} {flight:?}");
+                    let inside = within::<BLOCK>(*index, flight);
+                    assert!(inside.start <= range.start && range.end <= inside.end, "{range:?} of {flight:?}");
+                }
+            }
+            assert!(file.dirty_blocks.iter().all(|index| file.blocks.contains_key(index)));
+            assert_eq!(file.sums, of_file);
+            assert!(file.lost <= self.sequence);
+            all.change(&Sums::default(), &of_file);
+            if of_file.dirty > 0 {
+                dirty_order.insert(file.dirty_since, *ino);
+            }
+        }
+        assert_eq!((&self.sums, &self.lru, &self.dirty_order), (&all, &lru, &dirty_order));
+        assert!(self.sums.kept <= self.bytes_max || self.lru.is_empty(), "more is kept than may be");
+    }
+}
+
+#[cfg(test)]
+#[path = "cache_test.rs"]
+mod tests;
