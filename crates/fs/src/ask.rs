@@ -35,6 +35,20 @@ pub enum Ask {
         /// All of it is written, or the call fails.
         data: Bytes,
     },
+    /// Data for the end of a file that is open, wherever that is by then: what is appended by others at the same time comes
+    /// before or after it. Else as [`Self::Write`].
+    Append {
+        /// Which.
+        ino: Ino,
+        /// All of it is written, or the call fails.
+        data: Bytes,
+    },
+    /// Begins to write what is still to be written to a file's objects. Ends at once; if something that was to be
+    /// written before could not be, with that error, once.
+    Flush {
+        /// Which.
+        ino: Ino,
+    },
     /// Waits until all that was done to a file or directory, or to anything, is safe.
     Sync {
         /// Which; `None`: everything.

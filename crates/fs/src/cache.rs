@@ -39,7 +39,7 @@ use nacre_types::Ino;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use writeback::Flight;
-pub(crate) use writeback::{Run, RunId};
+pub(crate) use writeback::RunId;
 
 /// Whole blocks are kept without being copied, and evicted as a whole.
 const BLOCK_SIZE: usize = 64 << 10;
@@ -130,6 +130,10 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.file(ino);
         Mark(self.sequence)
     }
+    /// Whether what is read since then is of now.
+    pub fn is_of_now(&self, ino: Ino, mark: Mark) -> bool {
+        self.files.get(&ino).is_none_or(|file| mark.0 >= file.lost)
+    }
     /// Data that was read from objects: kept where nothing is known, and only if it cannot be older
     /// than what was there since `mark`. It may be evicted at once: a caller answers with what it
     /// has read, not from here.
@@ -210,6 +214,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.dirty_order.values().copied()
     }
     /// All that is kept, with what keeping it costs.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.sums.kept
     }

@@ -1,6 +1,7 @@
 //! The cache by itself, and against a model that knows each byte.
 
 use super::block::SEGMENT_COST;
+use super::writeback::Run;
 use super::*;
 use std::ops::Range;
 

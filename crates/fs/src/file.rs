@@ -1,20 +1,38 @@
 //! What this client knows of a file that is open.
 
 use crate::ask::{Ask, CallId};
+use bytes::Bytes;
+use nacre_types::Ino;
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Backpointer, Inode, Layout, Stamp};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::fs::{FsNode, FsPlace};
-use std::collections::VecDeque;
+use nacre_wire::msg::fs::{FsCap, FsNode, FsOpens, FsPlace};
+use std::collections::{BTreeSet, VecDeque};
+
+/// The file has become larger, which the server does not know: a time that changes nothing.
+const LARGER_ONLY: Stamp = Stamp(i64::MIN);
+
+/// Whether other clients do nothing with a file as long as this one appends to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    No,
+    /// The server was asked.
+    Asked,
+    Yes,
+}
 
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// How often it is open: as many closes have to come.
-    pub opens: u32,
+    /// How often it is open, for reading and for writing: as many closes have to come.
+    pub opens: [u32; 2],
+    /// Closes of each that are under way.
+    pub closing: [u32; 2],
     pub layout: Layout,
-    /// Bytes, as the server said last.
+    /// Bytes: as the server said last, or as this client has made it.
     pub size: u64,
+    /// As the server said last.
+    told: u64,
     /// Up to where data beyond that may still be there, from before it was truncated.
     stale_to: u64,
     /// Which of the server's answers that was.
@@ -23,12 +41,39 @@ pub(crate) struct File {
     pub place: Option<FsPlace>,
     /// It was written then, and the server has not been told.
     pub dirty: Option<Stamp>,
-    /// Writes under way.
+    /// What the server is being told of sizes and times: how often, and the last time.
+    pub telling: u32,
+    telling_time: Stamp,
+    /// What this client was granted, and has not given back.
+    pub cap: FsCap,
+    /// The size is known since that: as long as the client has it, no other one changes the file.
+    pub is_fresh: bool,
+    /// Counts grants.
+    pub grants: u64,
+    /// The server wants it back down to this, and an answer to that number.
+    pub recall: Option<(u64, FsCap)>,
+    /// Writes under way that callers wait for.
     pub writes: usize,
     /// A change of its size is under way: what writes waits.
     pub resizing: bool,
-    /// What waits for that, or for the writes.
+    /// How far it has come with having the file alone, to append.
+    pub alone: Alone,
+    /// What is to be appended, and how much was since the file was had alone.
+    pub appends: VecDeque<(CallId, Bytes)>,
+    pub in_a_row: u32,
+    /// What waits for that, for the writes, or for a capability.
     pub waiting: VecDeque<(CallId, Ask)>,
+    /// Data that is being written from the cache, by number.
+    pub flushes: BTreeSet<u64>,
+    /// The server is being told a size, before data is written to where other data was cut off.
+    pub growing: bool,
+    /// What was buffered could not be written: for the next who asks.
+    pub failed: Option<u16>,
+    /// Where the last read ended, and how far was read ahead.
+    pub read_to: u64,
+    pub ahead_to: u64,
+    /// How far to read ahead.
+    pub ahead: u64,
 }
 
 impl File {
@@ -36,16 +81,33 @@ impl File {
     pub fn new(inode: &Inode) -> Option<Self> {
         let layout = inode.layout?;
         let mut file = Self {
-            opens: 0,
+            opens: [0; 2],
+            closing: [0; 2],
             layout,
             size: 0,
+            told: 0,
             stale_to: 0,
             change: 0,
             place: None,
             dirty: None,
+            telling: 0,
+            telling_time: Stamp(i64::MIN),
+            cap: FsCap::Nothing {},
+            is_fresh: false,
+            grants: 0,
+            recall: None,
             writes: 0,
             resizing: false,
+            alone: Alone::No,
+            appends: VecDeque::new(),
+            in_a_row: 0,
             waiting: VecDeque::new(),
+            flushes: BTreeSet::new(),
+            growing: false,
+            failed: None,
+            read_to: 0,
+            ahead_to: 0,
+            ahead: 0,
         };
         file.learn(inode);
         Some(file)
@@ -54,25 +116,88 @@ impl File {
     pub fn learn(&mut self, inode: &Inode) {
         if inode.change >= self.change {
             self.change = inode.change;
-            self.size = inode.size;
+            self.told = inode.size;
             self.stale_to = inode.rare.as_ref().map_or(0, |rare| rare.stale_to);
+            self.size = if self.knows_more() || self.telling > 0 { self.size.max(inode.size) } else { inode.size };
         }
+    }
+    /// The server has changed its size for this client.
+    pub const fn resized(&mut self) {
+        self.size = self.told;
+    }
+    /// Whether it may have been written without the server's knowing.
+    pub fn knows_more(&self) -> bool {
+        self.cap == (FsCap::Buffer {}) && self.is_fresh
+    }
+    /// What to tell the server: how large it is and when it was written, if it does not know.
+    pub fn tell(&mut self) -> Option<(u64, Stamp)> {
+        let mtime = self.dirty.take()?;
+        self.telling_time = mtime;
+        // A size that was told with each write would undo a truncation that is under way, said again.
+        Some((if self.knows_more() { self.size } else { 0 }, mtime))
     }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {
-        let FsPlace { dir, name } = self.place.clone().filter(|_| self.size == 0)?;
+        let FsPlace { dir, name } = self.place.clone().filter(|_| self.told == 0)?;
         let value = Backpointer { dir, name }.to_bytes().into();
         Some(SubOp::SetAttr { name: Backpointer::ATTR.into(), value })
     }
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {
-        end > self.size && self.stale_to > self.size
+        end > self.told && self.stale_to > self.told
+    }
+    /// Up to where objects have what is in the file: beyond that may be what was cut off.
+    pub const fn in_objects(&self) -> u64 {
+        if self.stale_to > self.told && self.told < self.size { self.told } else { self.size }
     }
     /// An inode as callers are to see it: with what the server has not been told.
     pub fn show(&self, node: &mut FsNode) {
-        if let Some(dirty) = self.dirty {
-            node.inode.mtime = node.inode.mtime.max(dirty);
-            node.inode.ctime = node.inode.ctime.max(dirty);
+        // What is known of names may be older than what the server is being told.
+        let telling = Some(self.telling_time).filter(|_| self.telling > 0);
+        for time in telling.into_iter().chain(self.dirty) {
+            node.inode.mtime = node.inode.mtime.max(time);
+            node.inode.ctime = node.inode.ctime.max(time);
         }
+        if self.knows_more() {
+            node.inode.size = self.size;
+        } else if self.telling > 0 {
+            node.inode.size = node.inode.size.max(self.size);
+        }
+    }
+    /// Its times are set by a caller: what was written before says nothing of them any more.
+    pub const fn times_set(&mut self) {
+        if self.dirty.is_some() {
+            self.dirty = Some(LARGER_ONLY);
+        }
+        self.telling_time = LARGER_ONLY;
+    }
+
+    /// The server grants more; `fresh`: what was said with it is how the file is now.
+    pub fn grant(&mut self, cap: FsCap, fresh: bool) {
+        if self.recall.is_none() && cap > self.cap {
+            self.cap = cap;
+            self.is_fresh = fresh;
+            self.grants += 1;
+        }
+    }
+    /// It keeps no more than that.
+    pub fn lower(&mut self, cap: FsCap) {
+        if cap < self.cap {
+            self.cap = cap;
+            self.is_fresh &= cap >= FsCap::Cache {};
+        }
+    }
+    /// What to say of it to a server; it has no more than that from then on.
+    pub fn claim(&mut self, ino: Ino) -> FsOpens {
+        let [reads, writes] = [0, 1].map(|way| self.opens[way] - self.closing[way]);
+        // With what is being closed it does nothing any more.
+        let most = match (reads, writes) {
+            (0, 0) => FsCap::Nothing {},
+            (_, 0) => FsCap::Cache {},
+            _ => FsCap::Buffer {},
+        };
+        self.lower(most);
+        let [reads, writes] = self.opens;
+        FsOpens { ino, reads, writes, cap: self.cap, alone: self.alone == Alone::Yes }
     }
 }

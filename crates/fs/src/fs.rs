@@ -3,23 +3,29 @@
 //!
 //! ```text
 //!  begin ─▶ queue ─▶ Names ──────────────────▶ Session ─▶ answered: ended
-//!                ├─▶ Read  ─▶ pieces ─▶ objects ─────────▶ all read: ended
-//!                ├─▶ Write ─▶ pieces ─▶ objects ─▶ larger? Wrote ─▶ Session ─▶ ended
-//!                └─▶ Sync  ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
+//!                ├─▶ Read  ─▶ kept? ─▶ objects ─────────▶ all read: ended
+//!                ├─▶ Write ─▶ kept, or objects ─▶ larger? Wrote ─▶ Session ─▶ ended
+//!                └─▶ Sync  ─▶ what is not written ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
 //! ```
-//! Data goes to objects first and the size to the server then, so that what is read is what was
-//! written; where data from before a truncation may lie, the size first.
+//! What is known of names and attributes is answered without a request ([`crate::names`]); what may be
+//! kept of data, capabilities say.
 //!
-//! What is known of names and attributes is answered without a request ([`crate::names`]).
-//!
-//! Not yet: capabilities of data. Every read and write goes to objects.
+//! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
+//! * `appending`: at the end of files that others have open, too; `locking`: advisory locks.
 //!
 //! Invariant: every call ends once.
 
+mod appending;
+mod capabilities;
+mod data;
+mod flushing;
 mod locking;
 
+use self::data::{Fetch, Reader};
+use self::flushing::{Flush, Syncing};
 use self::locking::{LockPurpose, Locking};
 use crate::ask::{Ask, CallId, Given, Outcome};
+use crate::cache::Cache;
 use crate::file::File;
 use crate::names::Names;
 use crate::pieces::{Piece, fill, pieces, writes};
@@ -27,14 +33,14 @@ use crate::places::Places;
 use crate::seek::Seek;
 use crate::session::{Answered, Holds, Session};
 use bytes::Bytes;
-use nacre_client::{Completion, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
+use nacre_client::{Completion, Done, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::Message;
 use nacre_wire::fs::inode::SIZE_MAX;
 use nacre_wire::fs::{Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, FsOpens};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsNode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -63,6 +69,10 @@ pub struct FsConfig {
     pub unix_ms_at_zero: u64,
     /// Names and attributes that are kept, at most: some 400 bytes each. 0: none are.
     pub names_max: usize,
+    /// Data of open files that is kept, at most, in bytes. 0: none is.
+    pub data_max: usize,
+    /// Data that is not written yet, at most, in bytes: calls that write wait then.
+    pub dirty_max: usize,
 }
 
 /// How far it has come.
@@ -84,8 +94,8 @@ enum Purpose {
     Call(CallId),
     /// A caller: what it is answered is open.
     Opened(CallId),
-    /// A caller: this is open once less.
-    Closed(CallId, Ino),
+    /// A caller: this is open once less, in that way.
+    Closed(CallId, Ino, bool),
     /// A caller: this has another size.
     Resized(CallId, Ino),
     /// Data that was written: its file is as large now.
@@ -94,10 +104,25 @@ enum Purpose {
     Grown(CallId, Ino, u64, Bytes),
     /// About locks.
     Lock(LockPurpose),
-    /// A caller that reads or writes: how large the file is now.
-    Sized(CallId, Ask),
-    /// A time that no one waits for.
-    Told,
+    /// A caller that reads or writes: how large the file is now. Which grant its client had when it asked.
+    Sized(CallId, Ask, u64),
+    /// That others wait, so that this client can append.
+    Alone(Ino),
+    /// How large a file will be whose data is to be written.
+    Growing(Ino),
+    /// How large a file is and when it was written, for which no one waits.
+    Told(Ino),
+}
+
+/// What an operation on an object is for.
+#[derive(Clone, Copy, Debug)]
+enum For {
+    /// A call, and which of its pieces.
+    Call(CallId, usize),
+    /// Data that is written from the cache.
+    Flush(u64),
+    /// Data that is read into it, and which piece of that.
+    Fetch(u64, usize),
 }
 
 /// A call whose data is on its way.
@@ -123,11 +148,22 @@ pub struct Fs {
     names: Names,
     locking: Locking,
     transfers: BTreeMap<CallId, Transfer>,
-    /// Operations to be submitted, and those under way: of which call, and which of its pieces.
-    operations: VecDeque<(Operation, CallId, usize)>,
-    under_way: BTreeMap<OpId, (CallId, usize)>,
-    /// Calls that end when all requests below a number are safe.
-    syncs: Vec<(CallId, u64)>,
+    cache: Cache,
+    fetches: BTreeMap<u64, Fetch>,
+    readers: BTreeMap<CallId, Reader>,
+    flushes: BTreeMap<u64, Flush>,
+    /// The last number that one of these was given.
+    last_number: u64,
+    /// When what is dirty is written.
+    flush_at: Time,
+    /// Writes that wait until less is dirty.
+    throttled: VecDeque<(CallId, Ask)>,
+    /// Operations to be submitted, and those under way.
+    operations: VecDeque<(Operation, For)>,
+    under_way: BTreeMap<OpId, For>,
+    syncing: Vec<Syncing>,
+    /// Calls that end when all requests below a number are safe: of one file, or of all.
+    syncs: Vec<(CallId, u64, Option<Ino>)>,
     ended: Vec<(CallId, Outcome)>,
     /// What was changed, answered and lost, and was not told yet.
     lost: BTreeSet<Ino>,
@@ -139,7 +175,7 @@ impl Fs {
     /// A client that has not looked for its server yet.
     #[must_use]
     pub fn new(config: FsConfig) -> Self {
-        let names_max = config.names_max;
+        let (names_max, data_max) = (config.names_max, config.data_max);
         Self {
             now: Time::ZERO,
             seek: Seek::new(config.file_system.clone()),
@@ -154,8 +190,16 @@ impl Fs {
             names: Names::new(names_max),
             locking: Locking::default(),
             transfers: BTreeMap::new(),
+            cache: Cache::new(data_max),
+            fetches: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            flushes: BTreeMap::new(),
+            last_number: 0,
+            flush_at: Time::MAX,
+            throttled: VecDeque::new(),
             operations: VecDeque::new(),
             under_way: BTreeMap::new(),
+            syncing: Vec::new(),
             syncs: Vec::new(),
             ended: Vec::new(),
             lost: BTreeSet::new(),
@@ -230,37 +274,49 @@ impl Fs {
 
     fn on_message(&mut self, message: Message, out: &mut Vec<Output>) {
         match message {
-            Message::FsWelcome(welcome) => self.session.on_welcome(self.now, welcome.greeting, out),
+            Message::FsWelcome(welcome) => {
+                self.session.on_welcome(self.now, welcome.greeting, out);
+                self.settle_all(out);
+            }
             Message::FsAway(_) => self.lose_server(),
             Message::FsReply(reply) => {
                 if let Some(answered) = self.session.on_reply(reply) {
-                    let Answered { number, call, answer, keep, shares, changed } = answered;
+                    let Answered { number, call, answer, keep, shares, changed, caps } = answered;
                     if self.config.names_max > 0 {
                         self.names.share(&shares);
                     }
                     self.names.on_changed(&changed);
                     self.names.learn(self.now, &call, &answer, keep);
-                    self.on_answer(number, &call, answer);
+                    self.on_answer(number, &call, answer, out);
+                    self.on_grants(&caps, keep, out);
                 }
             }
+            Message::FsCaps(caps) => self.on_caps(caps, out),
             Message::FsForget(forget) => {
                 forget.items.iter().for_each(|item| self.names.forget(item));
                 self.session.forgot(forget.number, out);
             }
-            Message::FsPong(pong) => self.session.on_pong(pong.number),
+            Message::FsPong(pong) => {
+                let had = self.session.has_lease(self.now);
+                self.session.on_pong(pong.number);
+                if !had {
+                    self.settle_all(out);
+                }
+            }
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
-            Message::FsEvicted(evicted) => self.on_evicted(evicted.instance),
+            Message::FsEvicted(evicted) => self.on_evicted(evicted.instance, out),
             Message::FsLocked(locked) => self.on_locked(locked),
             _ => {}
         }
     }
 
     /// Others went on without this client: it goes on in a new life, and says what was lost to who asks next.
-    fn on_evicted(&mut self, instance: Instance) {
+    fn on_evicted(&mut self, instance: Instance, out: &mut Vec<Output>) {
         self.names.clear();
         let ended = self.session.on_evicted(instance);
         if self.session.is_away() {
             self.evictions += 1;
+            self.lose_data();
             self.locking.on_evicted();
             self.seek.forget_holder(self.now);
         }
@@ -271,7 +327,7 @@ impl Fs {
                     self.lost.insert(again.made);
                 }
                 // Its caller waits for it.
-                None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }),
+                None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }, out),
             }
         }
     }
@@ -281,12 +337,18 @@ impl Fs {
         self.evictions
     }
 
-    fn on_answer(&mut self, number: u64, asked: &FsCall, mut answer: FsAnswer) {
+    fn on_answer(&mut self, number: u64, asked: &FsCall, mut answer: FsAnswer, out: &mut Vec<Output>) {
         for (ino, place) in self.places.learn(asked, &answer) {
             if let Some(file) = self.files.get_mut(&ino) {
                 file.place = Some(place);
             }
         }
+        if let Some(Purpose::Told(ino) | Purpose::Closed(_, ino, _)) = self.purposes.get(&number)
+            && let Some(file) = self.files.get_mut(ino)
+        {
+            file.telling = file.telling.saturating_sub(1);
+        }
+        self.learn(&answer);
         self.show(&mut answer);
         let given = match answer {
             FsAnswer::Failed { errno } => Err(errno),
@@ -299,62 +361,87 @@ impl Fs {
                     && let Some(new) = File::new(&node.inode)
                 {
                     let place = self.places.get(node.inode.ino);
+                    let write = matches!(asked, FsCall::Open { write: true, .. } | FsCall::Make { write: true, .. });
                     let file = self.files.entry(node.inode.ino).or_insert(new);
-                    file.opens += 1;
+                    file.opens[usize::from(write)] += 1;
                     file.place = place.or_else(|| file.place.take());
                 }
                 self.end(call, given.map(Given::Answer));
             }
-            Some(Purpose::Closed(call, ino)) => {
+            Some(Purpose::Closed(call, ino, write)) => {
                 self.end(call, given.map(Given::Answer));
                 if let Some(file) = self.files.get_mut(&ino) {
-                    file.opens = file.opens.saturating_sub(1);
-                    self.go_on(ino);
+                    for count in [&mut file.opens, &mut file.closing] {
+                        count[usize::from(write)] = count[usize::from(write)].saturating_sub(1);
+                    }
+                    if file.opens[1] == 0 {
+                        file.lower(FsCap::Cache {});
+                    }
+                    self.settle(ino, out);
                 }
             }
             Some(Purpose::Resized(call, ino)) => {
-                self.end(call, given.map(Given::Answer));
                 if let Some(file) = self.files.get_mut(&ino) {
                     file.resizing = false;
-                    self.go_on(ino);
+                    if given.is_ok() {
+                        file.resized();
+                        self.cache.truncate(ino, file.size);
+                    }
+                    self.settle(ino, out);
                 }
+                self.end(call, given.map(Given::Answer));
             }
             Some(Purpose::Written(call, ino)) => {
                 self.end(call, given.map(|_| Given::Done));
-                self.write_ended(ino);
+                self.write_ended(ino, out);
             }
             Some(Purpose::Grown(call, ino, offset, data)) => match given {
-                Ok(_) => self.write(call, ino, offset, &data),
+                Ok(_) => self.write(call, ino, offset, data),
                 Err(errno) => {
                     self.end(call, Err(errno));
-                    self.write_ended(ino);
+                    self.write_ended(ino, out);
                 }
             },
-            Some(Purpose::Sized(call, ask)) => match given {
-                // What came after it has not begun, or is another caller's.
-                Ok(_) => {
-                    self.sized.insert(call);
-                    self.queue.push_front((call, ask));
-                }
+            Some(Purpose::Sized(call, ask, grant)) => match given {
+                Ok(_) => self.sized(call, ask, grant),
                 Err(errno) => self.end(call, Err(errno)),
             },
+            Some(Purpose::Alone(ino)) => self.alone(ino, given, out),
+            Some(Purpose::Growing(ino)) => self.grown(ino, given, out),
             Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
-            Some(Purpose::Told) | None => {}
+            Some(Purpose::Told(ino)) => {
+                if let (Err(errno), Some(file)) = (given, self.files.get_mut(&ino)) {
+                    file.failed = Some(errno);
+                }
+            }
+            None => {}
         }
     }
 
-    fn show(&mut self, answer: &mut FsAnswer) {
+    /// What the server says of files that are open.
+    fn learn(&mut self, answer: &FsAnswer) {
+        let mut learn = |node: &FsNode| {
+            if let Some(file) = self.files.get_mut(&node.inode.ino) {
+                file.learn(&node.inode);
+            }
+        };
         match answer {
-            FsAnswer::Node { node, .. } => self.look(node),
-            FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| self.look(&mut listed.node)),
+            FsAnswer::Node { node, .. } => learn(node),
+            FsAnswer::Listed { entries, .. } => entries.iter().for_each(|listed| learn(&listed.node)),
             _ => {}
         }
     }
-    /// An inode as the server knows it, on its way to callers.
-    fn look(&mut self, node: &mut FsNode) {
-        if let Some(file) = self.files.get_mut(&node.inode.ino) {
-            file.learn(&node.inode);
-            file.show(node);
+    /// An answer on its way to callers: with what the server does not know yet.
+    fn show(&self, answer: &mut FsAnswer) {
+        let show = |node: &mut FsNode| {
+            if let Some(file) = self.files.get(&node.inode.ino) {
+                file.show(node);
+            }
+        };
+        match answer {
+            FsAnswer::Node { node, .. } => show(node),
+            FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| show(&mut listed.node)),
+            _ => {}
         }
     }
 
@@ -371,58 +458,18 @@ impl Fs {
 
     fn start(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         match ask {
-            // It did not know that another one may have had the lock meanwhile.
-            Ask::Read { ino, .. } | Ask::Write { ino, .. } if self.locking.take_lost(ino) => self.end(call, Err(EIO)),
-            // Another client may have made it larger, or shorter.
-            Ask::Read { ino, .. } | Ask::Write { ino, .. }
-                if self.files.contains_key(&ino) && !self.sized.remove(&call) && !self.knows(ino) =>
-            {
-                self.request(FsCall::Stat { ino }, Purpose::Sized(call, ask), out);
+            Ask::Read { .. } | Ask::Write { .. } | Ask::Append { .. } => self.data(call, ask, out),
+            Ask::Flush { ino } => {
+                self.flush(ino, out);
+                let failed = self.files.get_mut(&ino).and_then(|file| file.failed.take());
+                self.end(call, failed.map_or(Ok(Given::Done), Err));
             }
             Ask::Lock { lock, wait } => self.lock(call, lock, wait, out),
             Ask::Unlock { lock } => self.unlock(Some(call), lock, out),
             Ask::UnlockAll { ino, owner } => self.unlock_all(call, ino, owner, out),
             Ask::CancelLock { wait } => self.cancel(call, wait, out),
             Ask::Names(names) => self.names(call, names, out),
-            Ask::Read { ino, offset, length } => self.read(call, ino, offset, length),
-            Ask::Write { ino, offset, data } => {
-                let stamp = self.stamp();
-                let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
-                let end = offset.saturating_add(data.len() as u64);
-                if end > SIZE_MAX {
-                    return self.end(call, Err(EFBIG));
-                }
-                if data.is_empty() {
-                    return self.end(call, Ok(Given::Done));
-                }
-                if file.resizing {
-                    return file.waiting.push_back((call, Ask::Write { ino, offset, data }));
-                }
-                file.writes += 1;
-                if file.is_stale_at(end) {
-                    let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
-                    return self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
-                }
-                self.write(call, ino, offset, &data);
-            }
-            Ask::Sync { ino } => {
-                let lost = match ino {
-                    Some(ino) => self.lost.remove(&ino),
-                    None => !std::mem::take(&mut self.lost).is_empty(),
-                };
-                // Said once.
-                if lost {
-                    return self.end(call, Err(EIO));
-                }
-                let all: Vec<Ino> = match ino {
-                    Some(ino) => vec![ino],
-                    None => self.files.keys().copied().collect(),
-                };
-                for ino in all {
-                    self.tell_time(ino, out);
-                }
-                self.syncs.push((call, self.session.next()));
-            }
+            Ask::Sync { ino } => self.sync(call, ino, out),
         }
     }
 
@@ -440,26 +487,36 @@ impl Fs {
         let mut purpose = Purpose::Call(call);
         match &mut names {
             FsCall::Open { .. } | FsCall::Make { open: true, .. } => purpose = Purpose::Opened(call),
-            FsCall::Close { ino, size, mtime } => {
-                purpose = Purpose::Closed(call, *ino);
-                (*size, *mtime) = (0, Stamp::default());
-                // Its size was told with each write: said again, it would undo a truncation that is under way.
-                if let Some(dirty) = self.files.get_mut(ino).and_then(|file| file.dirty.take()) {
-                    *mtime = dirty;
+            FsCall::Close { ino, write, size, mtime } => {
+                let (of, way) = (*ino, usize::from(*write));
+                let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
+                if *write && is_last && !self.is_written(of, out) {
+                    let file = self.files.get_mut(&of).expect("just seen");
+                    return file.waiting.push_back((call, Ask::Names(names)));
+                }
+                purpose = Purpose::Closed(call, of, *write);
+                if let Some(file) = self.files.get_mut(&of) {
+                    file.closing[way] += 1;
+                    file.telling += 1;
+                    (*size, *mtime) = file.tell().unwrap_or_default();
                 }
             }
-            FsCall::Set { ino, changes } => {
+            FsCall::Set { ino, changes } if changes.size.is_some() && self.files.contains_key(ino) => {
+                let ino = *ino;
+                let file = &self.files[&ino];
+                // What lies beyond the end that the server knows of would not be removed.
+                let waits = file.writes > 0 || file.resizing || file.recall.is_some();
+                if waits || !self.is_written(ino, out) {
+                    let file = self.files.get_mut(&ino).expect("just seen");
+                    return file.waiting.push_back((call, Ask::Names(names)));
+                }
+                self.tell_time(ino, out);
+                self.files.get_mut(&ino).expect("just seen").resizing = true;
+                purpose = Purpose::Resized(call, ino);
+            }
+            FsCall::Set { ino, changes } if changes.mtime.is_some() => {
                 if let Some(file) = self.files.get_mut(ino) {
-                    if changes.size.is_some() {
-                        if file.writes > 0 || file.resizing {
-                            return file.waiting.push_back((call, Ask::Names(names)));
-                        }
-                        file.resizing = true;
-                        purpose = Purpose::Resized(call, *ino);
-                    }
-                    if changes.mtime.is_some() {
-                        file.dirty = None;
-                    }
+                    file.times_set();
                 }
             }
             _ => {}
@@ -472,69 +529,26 @@ impl Fs {
         self.session.has_lease(self.now) && self.names.has(ino)
     }
 
-    /// The server has not been told when a file was written.
-    fn tell_time(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        if let Some(file) = self.files.get_mut(&ino)
-            && let Some(mtime) = file.dirty.take()
-        {
-            let wrote = FsCall::Wrote { ino, size: 0, mtime };
-            self.request(wrote, Purpose::Told, out);
-        }
-    }
-
     // ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
-        let settings = self.seek.found().and_then(|found| found.settings.as_ref());
-        let namespace = settings.map(|settings| settings.namespace.clone()).unwrap_or_default();
-        let name = Name::from(&*data_name(ino, number));
-        let object = ObjectId { name, namespace, ..ObjectId::default() };
-        let pool = self.files[&ino].layout.pool;
-        Operation { pool, object, ops, payload, ..Operation::default() }
-    }
-
-    fn read(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
-        let Some(file) = self.files.get(&ino) else { return self.end(call, Err(EBADF)) };
-        let end = offset.saturating_add(u64::from(length)).min(file.size);
-        if offset >= end {
-            return self.end(call, Ok(Given::Data(Vec::new())));
-        }
-        let all = pieces(&file.layout, offset, end - offset);
-        for (index, Piece { number, offset, length }) in all.iter().copied().enumerate() {
-            let ops = vec![SubOp::Read { offset, length }];
-            let operation = self.operation(ino, number, ops, Vec::new());
-            self.operations.push_back((operation, call, index));
-        }
-        let left = all.len();
-        let pieces = all.into_iter().map(|piece| (piece.length, None)).collect();
-        self.transfers.insert(call, Transfer::Read { pieces, left });
-    }
-
-    fn write(&mut self, call: CallId, ino: Ino, offset: u64, data: &Bytes) {
-        let all = writes(&self.files[&ino].layout, offset, data);
-        let end = offset + data.len() as u64;
-        self.transfers.insert(call, Transfer::Write { ino, end, left: all.len(), failed: None });
-        for (number, (mut ops, payload)) in all {
-            if number == 0 {
-                ops.extend(self.files[&ino].parent());
-            }
-            let operation = self.operation(ino, number, ops, payload);
-            self.operations.push_back((operation, call, 0));
-        }
-    }
-
     fn on_completion(&mut self, completion: Completion, out: &mut Vec<Output>) {
-        let Some((call, index)) = self.under_way.remove(&completion.id) else { return };
+        let Some(whom) = self.under_way.remove(&completion.id) else { return };
+        let (call, index) = match whom {
+            For::Call(call, index) => (call, index),
+            For::Flush(number) => {
+                let result = completion.result.map(drop).map_err(|why| errno_of(&why));
+                return self.on_flushed(number, result, out);
+            }
+            For::Fetch(number, index) => return self.on_fetched(number, index, read_of(completion.result)),
+        };
         let Some(transfer) = self.transfers.get_mut(&call) else { return };
         match transfer {
             Transfer::Read { pieces, left } => {
-                let read = match completion.result {
-                    Ok(done) => done.payload,
-                    // A hole.
-                    Err(Failure::Refused(OpFailure::NotFound {})) => Vec::new(),
-                    Err(why) => {
+                let read = match read_of(completion.result) {
+                    Ok(read) => read,
+                    Err(errno) => {
                         self.transfers.remove(&call);
-                        return self.end(call, Err(errno_of(&why)));
+                        return self.end(call, Err(errno));
                     }
                 };
                 let (length, place) = &mut pieces[index];
@@ -560,34 +574,6 @@ impl Fs {
         }
     }
 
-    /// All of a call's data is written, or some of it cannot be.
-    fn written(&mut self, call: CallId, ino: Ino, end: u64, failed: Option<u16>, out: &mut Vec<Output>) {
-        let stamp = self.stamp();
-        let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
-        if let Some(errno) = failed {
-            self.end(call, Err(errno));
-            return self.write_ended(ino);
-        }
-        let is_larger = end > file.size;
-        // It may have been cut off meanwhile.
-        if is_larger || !self.knows(ino) {
-            let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
-            return self.request(wrote, Purpose::Written(call, ino), out);
-        }
-        let file = self.files.get_mut(&ino).expect("just seen");
-        file.dirty = Some(stamp);
-        self.end(call, Ok(Given::Done));
-        self.write_ended(ino);
-    }
-
-    fn write_ended(&mut self, ino: Ino) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
-        file.writes -= 1;
-        if file.writes == 0 {
-            self.go_on(ino);
-        }
-    }
-
     /// What waited for a file may be possible now.
     fn go_on(&mut self, ino: Ino) {
         let Some(file) = self.files.get_mut(&ino) else { return };
@@ -595,8 +581,14 @@ impl Fs {
         while let Some(waiting) = file.waiting.pop_back() {
             self.queue.push_front(waiting);
         }
-        if file.opens == 0 && file.writes == 0 && file.dirty.is_none() {
+        let is_busy = file.writes > 0
+            || !file.appends.is_empty()
+            || !file.flushes.is_empty()
+            || file.growing
+            || file.recall.is_some();
+        if file.opens == [0; 2] && !is_busy && file.dirty.is_none() {
             self.files.remove(&ino);
+            self.cache.forget(ino);
             self.locking.take_lost(ino);
         }
     }
@@ -618,16 +610,21 @@ impl Fs {
     }
 
     fn submit(&mut self, objects: &mut dyn ObjectCluster) {
-        while let Some((operation, call, index)) = self.operations.pop_front() {
+        while let Some((operation, whom)) = self.operations.pop_front() {
             // A read that has failed needs the rest no more.
-            if !self.transfers.contains_key(&call) {
+            let is_wanted = match whom {
+                For::Call(call, _) => self.transfers.contains_key(&call),
+                For::Flush(number) => self.flushes.contains_key(&number),
+                For::Fetch(number, _) => self.fetches.contains_key(&number),
+            };
+            if !is_wanted {
                 continue;
             }
             match objects.submit(self.now, operation.clone()) {
-                Ok(id) => drop(self.under_way.insert(id, (call, index))),
+                Ok(id) => drop(self.under_way.insert(id, whom)),
                 // Again with the next turn.
                 Err(_) => {
-                    self.operations.push_front((operation, call, index));
+                    self.operations.push_front((operation, whom));
                     return;
                 }
             }
@@ -663,25 +660,46 @@ impl Service for Fs {
             self.on_completion(completion, out);
         }
         self.start_calls(out);
+        self.write_back(out);
+        self.go_on_syncing(out);
         self.submit(objects);
-        let safe = self.session.safe_below();
-        for (call, _) in self.syncs.extract_if(.., |(_, below)| *below <= safe) {
-            self.ended.push((call, Ok(Given::Done)));
-        }
         if self.leaving {
             self.session.leave(out);
         }
     }
 
     fn next_deadline(&self) -> Time {
-        self.seek.next_deadline().min(self.session.next_deadline())
+        let flush = if self.state() == State::Connected { self.flush_at } else { Time::MAX };
+        self.seek.next_deadline().min(self.session.next_deadline()).min(flush)
     }
 }
 
-/// What is open.
-fn opens(files: &BTreeMap<Ino, File>) -> Vec<FsOpens> {
-    let open = files.iter().filter(|(_, file)| file.opens > 0);
-    open.map(|(ino, file)| FsOpens { ino: *ino, times: file.opens }).collect()
+/// What it is waiting for, for people who look for the reason.
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waits = |file: &File| !file.waiting.is_empty() || !file.flushes.is_empty() || file.recall.is_some();
+        f.debug_struct("Fs")
+            .field("state", &self.state())
+            .field("files", &self.files.iter().filter(|(_, file)| waits(file) || file.growing).collect::<Vec<_>>())
+            .field("queue", &self.queue.len())
+            .field("safe_below", &(self.session.safe_below(), self.session.next()))
+            .field("syncing", &self.syncing)
+            .field("syncs", &self.syncs)
+            .field("flushes", &self.flushes)
+            .field("operations", &(self.operations.len(), self.under_way.len()))
+            .field("throttled", &self.throttled.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was read of an object.
+fn read_of(result: Result<Done, Failure>) -> Result<Vec<Bytes>, u16> {
+    match result {
+        Ok(done) => Ok(done.payload),
+        // A hole.
+        Err(Failure::Refused(OpFailure::NotFound {})) => Ok(Vec::new()),
+        Err(why) => Err(errno_of(&why)),
+    }
 }
 
 /// What POSIX calls it.

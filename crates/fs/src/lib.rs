@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod ask;
-#[allow(dead_code, unused_imports, reason = "its caller, which keeps data of open files here, comes next")]
 mod cache;
 mod file;
 mod fs;

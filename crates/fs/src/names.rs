@@ -203,8 +203,8 @@ impl Names {
             FsCall::Rename { dir, name, to_dir, to_name, flags } => {
                 let (moved, other) = (self.bound(*dir, name), self.bound(*to_dir, to_name));
                 let exchange = flags & rename_flag::EXCHANGE != 0;
-                // Two names of one file: nothing happens, and both stay.
-                if moved.is_none() || moved == other {
+                // Two names of one file: nothing happens, and both stay. What is not known may be the second one.
+                if moved.is_none() || moved == other || !self.knows(*to_dir, to_name) {
                     self.bind(*dir, name, None, false);
                     self.bind(*to_dir, to_name, None, false);
                 } else {
@@ -290,6 +290,11 @@ impl Names {
     }
     fn bound(&self, dir: Ino, name: &Name) -> Option<Ino> {
         self.dirs.get(&dir)?.names.get(name).copied().flatten()
+    }
+    /// Whether it is known what a name stands for, if anything.
+    fn knows(&self, dir: Ino, name: &Name) -> bool {
+        let Some(of) = self.dirs.get(&dir) else { return false };
+        of.names.contains_key(name) || of.complete.as_ref().is_some_and(|holes| !holes.contains(name))
     }
     /// An entry of it came or went.
     fn changed(&mut self, dir: Ino) {
@@ -412,7 +417,19 @@ mod tests {
     }
     fn make(dir: Ino, name: &str, kind: FileKind) -> FsCall {
         let (name, target) = (Name::from(name), Bytes::new());
-        FsCall::Make { dir, name, kind, mode: 0, uid: 0, gid: 0, target, device: 0, exclusive: true, open: false }
+        FsCall::Make {
+            dir,
+            name,
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            target,
+            device: 0,
+            exclusive: true,
+            open: false,
+            write: false,
+        }
     }
     fn listing(names: &[(&str, u64)]) -> FsAnswer {
         let listed = |(name, ino): &(&str, u64)| FsListed { name: (*name).into(), node: node(*ino, FileKind::File {}) };
@@ -507,6 +524,18 @@ mod tests {
         names.learn(NOW, &unlink, &file(50), true);
         assert_eq!(names.answer(NOW, &lookup("b")), GONE);
         assert_eq!(names.answer(NOW, &FsCall::Stat { ino: Ino(50) }), None);
+        names.check();
+    }
+
+    /// A rename to a name that was not known did nothing, since both were names of one file: the old one was shown as
+    /// gone. (Simulated seed 98.)
+    #[test]
+    fn a_rename_onto_what_is_not_known_says_nothing_of_either_name() {
+        let mut names = shared();
+        names.learn(NOW, &lookup("a"), &file(50), true);
+        let rename = FsCall::Rename { dir: DIR, name: "a".into(), to_dir: DIR, to_name: "b".into(), flags: 0 };
+        names.learn(NOW, &rename, &FsAnswer::Done {}, true);
+        assert_eq!((names.answer(NOW, &lookup("a")), names.answer(NOW, &lookup("b"))), (None, None));
         names.check();
     }
 

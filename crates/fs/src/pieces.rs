@@ -4,7 +4,7 @@ use bytes::Bytes;
 use nacre_wire::Payload;
 use nacre_wire::fs::Layout;
 use nacre_wire::msg::client::SubOp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A part of a range that lies together in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +32,38 @@ pub(crate) fn pieces(layout: &Layout, offset: u64, length: u64) -> Vec<Piece> {
 }
 
 /// What is written to each object: one operation each, whose parts happen together.
-pub(crate) fn writes(layout: &Layout, offset: u64, data: &Bytes) -> BTreeMap<u64, (Vec<SubOp>, Payload)> {
-    let mut at = 0;
+pub(crate) fn writes(layout: &Layout, offset: u64, data: &[Bytes]) -> BTreeMap<u64, (Vec<SubOp>, Payload)> {
+    let mut data: VecDeque<Bytes> = data.iter().filter(|part| !part.is_empty()).cloned().collect();
+    let length = data.iter().map(|part| part.len() as u64).sum();
     let mut writes = BTreeMap::<u64, (Vec<SubOp>, Payload)>::new();
-    for Piece { number, offset, length } in pieces(layout, offset, data.len() as u64) {
+    for Piece { number, offset, length } in pieces(layout, offset, length) {
         let (ops, payload) = writes.entry(number).or_default();
-        let end = at + usize::try_from(length).expect("a part of what is in memory");
         ops.push(SubOp::Write { offset, length });
-        payload.push(data.slice(at..end));
-        at = end;
+        let mut left = usize::try_from(length).expect("a part of what is in memory");
+        while left > 0 {
+            let first = data.front_mut().expect("the pieces are as long as the data");
+            payload.push(if first.len() > left { first.split_to(left) } else { std::mem::take(first) });
+            left -= payload.last().map_or(0, Bytes::len);
+            data.pop_front_if(|first| first.is_empty());
+        }
     }
     writes
+}
+
+/// A part of what was read from a place on, or of what a place before it has.
+pub(crate) fn cut(parts: &[Bytes], skip: u64, length: u64) -> Vec<Bytes> {
+    let (mut skip, mut left, mut cut) = (skip, length, Vec::new());
+    for part in parts {
+        let from = skip.min(part.len() as u64);
+        let to = (from + left).min(part.len() as u64);
+        skip -= from;
+        left -= to - from;
+        if from < to {
+            let place = |at: u64| usize::try_from(at).expect("a place in memory");
+            cut.push(part.slice(place(from)..place(to)));
+        }
+    }
+    cut
 }
 
 /// A piece as it was read, filled up with zeros: an object that is missing or short has a hole there.
@@ -73,11 +94,13 @@ mod tests {
                 let data = Bytes::from(vec![turn as u8 + 1; length]);
                 file.resize(file.len().max(offset + length), 0);
                 file[offset..offset + length].copy_from_slice(&data);
-                for (number, (ops, payload)) in writes(&layout, offset as u64, &data) {
-                    assert_eq!(ops.len(), payload.len());
-                    for (op, bytes) in ops.iter().zip(payload) {
-                        let SubOp::Write { offset, length } = *op else { unreachable!("writes only") };
+                let parts = [data.slice(..length / 3), data.slice(length / 3..)];
+                for (number, (ops, payload)) in writes(&layout, offset as u64, &parts) {
+                    let mut payload = payload.concat();
+                    for op in ops {
+                        let SubOp::Write { offset, length } = op else { unreachable!("writes only") };
                         let (offset, length) = (offset as usize, length as usize);
+                        let bytes: Vec<u8> = payload.drain(..length).collect();
                         assert!(offset + length <= layout.object as usize);
                         let object = objects.entry(number).or_default();
                         object.resize(object.len().max(offset + length), 0);

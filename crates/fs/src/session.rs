@@ -16,8 +16,8 @@ use nacre_wire::Message;
 use nacre_wire::fs::{FsHolder, FsLock, FsLockWait};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsLeave, FsOpens, FsPing, FsPlace,
-    FsReply, FsRequest, FsSession,
+    FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsGrant, FsLeave, FsOpens, FsPing,
+    FsPlace, FsReply, FsRequest, FsSession,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub(crate) struct Answered {
     pub shares: Vec<Ino>,
     /// What the request changed.
     pub changed: Vec<Ino>,
+    /// What may be done with what it opened.
+    pub caps: Vec<FsGrant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,11 +237,12 @@ impl Session {
 
     /// An answer; it is given on if it is the first to its request, with what was asked.
     pub fn on_reply(&mut self, reply: FsReply) -> Option<Answered> {
-        let FsReply { number, safe, stamp, place, mut keep, mut shares, changed, answer } = reply;
+        let FsReply { number, safe, stamp, place, mut keep, mut shares, changed, mut caps, answer } = reply;
         if !self.is_open() {
             // It was said before the greeting, which gave all shares back.
             keep = false;
             shares.clear();
+            caps.clear();
         }
         let sent = self.sent.get_mut(&number)?;
         let is_first = sent.told.is_none();
@@ -257,7 +260,7 @@ impl Session {
                 sent.told = Some((self.answers, FsAgain { stamp, made }));
             }
         }
-        is_first.then_some(Answered { number, call, answer, keep, shares, changed })
+        is_first.then_some(Answered { number, call, answer, keep, shares, changed, caps })
     }
     /// These are safe.
     pub fn on_safe(&mut self, numbers: &[u64]) {

@@ -1,7 +1,7 @@
 //! Requests as calls, as far as they take thought.
 
 use bytes::Bytes;
-use fuser::{Errno, RenameFlags, TimeOrNow};
+use fuser::{Errno, OpenFlags, RenameFlags, TimeOrNow};
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsChanges, rename_flag};
@@ -59,7 +59,8 @@ impl New {
 
     /// The call that makes it. It fails if the name is taken; that is right for `create` without `O_EXCL`, too: see
     /// [`taken`].
-    pub fn call(self, dir: Ino, name: Name, open: bool) -> FsCall {
+    /// `open`: it is also opened, for writing or not.
+    pub fn call(self, dir: Ino, name: Name, open: Option<bool>) -> FsCall {
         let (uid, gid) = self.owner;
         FsCall::Make {
             dir,
@@ -71,9 +72,19 @@ impl New {
             target: self.target,
             device: u64::from(self.device),
             exclusive: true,
-            open,
+            open: open.is_some(),
+            write: open.unwrap_or_default(),
         }
     }
+}
+
+/// Whether a file is opened for writing.
+pub fn writes(flags: OpenFlags) -> bool {
+    flags.acc_mode() != fuser::OpenAccMode::O_RDONLY
+}
+/// Whether all that is written through an open file goes to its end.
+pub fn appends(flags: OpenFlags) -> bool {
+    flags.0.cast_unsigned() & rustix::fs::OFlags::APPEND.bits() != 0
 }
 
 /// The error of a `create` that failed.
@@ -150,7 +161,7 @@ mod tests {
     #[test]
     fn a_device_is_made_with_the_kernels_number_and_the_modes_low_bits() {
         let new = New { device: 0xffe0_0103, ..New::plain(FileKind::CharDevice {}, 0o026_640, (1, 2)) };
-        let FsCall::Make { mode, uid, gid, device, exclusive, open, .. } = new.call(Ino(5), Name::from("x"), false)
+        let FsCall::Make { mode, uid, gid, device, exclusive, open, .. } = new.call(Ino(5), Name::from("x"), None)
         else {
             panic!("it makes something");
         };

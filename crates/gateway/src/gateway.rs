@@ -66,6 +66,8 @@ pub struct Gateway<F> {
     /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say that a kernel takes.
     asks: [Arc<AtomicU32>; 2],
     locks: Locks,
+    /// How the kernel is to treat files that are opened.
+    how: FopenFlags,
     /// Dropped with this: the holder of its other end learns that the session has ended.
     _ended: Sender<Infallible>,
 }
@@ -74,7 +76,7 @@ impl<F: Files> Gateway<F> {
     /// One for a session; `ended` is dropped with it.
     pub fn new(files: F, ended: Sender<Infallible>) -> Self {
         let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
-        Self { files, asks, locks: Locks::default(), _ended: ended }
+        Self { files, asks, locks: Locks::default(), how: FopenFlags::empty(), _ended: ended }
     }
 
     fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
@@ -140,6 +142,11 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             // An older kernel does without.
             let _ = config.add_capabilities(flag);
         }
+        // What another client writes is seen by each read only if the kernel keeps nothing: what may be kept is kept here. An
+        // older kernel can map no file then; it drops what it has of a file when that is opened, or has another size or time.
+        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
+            self.how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        }
         if let Err(most) = config.set_max_readahead(IO_MAX) {
             let _ = config.set_max_readahead(most);
         }
@@ -161,7 +168,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         match calls::kind(mode) {
             Ok(kind) => {
                 let new = New { device: rdev, ..New::plain(kind, mode, owner(by)) };
-                self.entry(new.call(number(parent), calls::name(name), false), reply);
+                self.entry(new.call(number(parent), calls::name(name), None), reply);
             }
             Err(why) => reply.error(why),
         }
@@ -169,13 +176,13 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     fn mkdir(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
         let new = New::plain(FileKind::Directory {}, mode, owner(by));
-        self.entry(new.call(number(parent), calls::name(name), false), reply);
+        self.entry(new.call(number(parent), calls::name(name), None), reply);
     }
 
     fn symlink(&self, by: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
         let new = New { target, ..New::plain(FileKind::Symlink {}, 0o777, owner(by)) };
-        self.entry(new.call(number(parent), calls::name(name), false), reply);
+        self.entry(new.call(number(parent), calls::name(name), None), reply);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -297,18 +304,19 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     // ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// The kernel drops what it has cached of the file (no `FOPEN_KEEP_CACHE`): another client may have written.
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.names(FsCall::Open { ino: number(ino) }, move |outcome| match answers::done(outcome) {
-            Ok(()) => reply.opened(HANDLE, FopenFlags::empty()),
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (open, how) = (FsCall::Open { ino: number(ino), write: calls::writes(flags) }, self.how);
+        self.names(open, move |outcome| match answers::done(outcome) {
+            Ok(()) => reply.opened(HANDLE, how),
             Err(why) => reply.error(why),
         });
     }
 
     fn create(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, flags: i32, reply: ReplyCreate) {
         let new = New::plain(FileKind::File {}, mode, owner(by));
-        self.names(new.call(number(parent), calls::name(name), true), move |outcome| match answers::node(outcome) {
-            Ok(node) => reply.created(&ATTR_TTL, &attr::attr(&node), GENERATION, HANDLE, FopenFlags::empty()),
+        let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
+        self.names(new.call(number(parent), calls::name(name), open), move |outcome| match answers::node(outcome) {
+            Ok(node) => reply.created(&ATTR_TTL, &attr::attr(&node), GENERATION, HANDLE, how),
             Err(why) => reply.error(calls::taken(why, flags)),
         });
     }
@@ -339,27 +347,32 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
+        from: WriteFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let length = u32::try_from(data.len()).expect("the kernel writes at most IO_MAX at once");
         // The library reads the next request into the same memory.
         let data = Bytes::copy_from_slice(data);
-        self.files.ask(Ask::Write { ino: number(ino), offset, data }, move |outcome| match answers::done(outcome) {
+        let ino = number(ino);
+        // Pages of a mapping go where they belong.
+        let appends = calls::appends(flags) && !from.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let ask = if appends { Ask::Append { ino, data } } else { Ask::Write { ino, offset, data } };
+        self.files.ask(ask, move |outcome| match answers::done(outcome) {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(why),
         });
     }
 
-    /// Data is durable when written: `close` waits for nothing but the end of its process's locks, if there are any.
+    /// `close` waits for nothing but the end of its process's locks, if there are any. It tells what could not be written
+    /// by then.
     fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        if self.locks.take(number(ino), owner.0) {
-            self.empty(Ask::UnlockAll { ino: number(ino), owner: owner.0 }, reply);
-        } else {
-            reply.ok();
+        let ino = number(ino);
+        if self.locks.take(ino, owner.0) {
+            self.files.ask(Ask::UnlockAll { ino, owner: owner.0 }, |_| {});
         }
+        self.empty(Ask::Flush { ino }, reply);
     }
 
     /// The client knows how far it has written. An owner is named if the file description had a lock of `flock`.
@@ -368,7 +381,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         _: &Request,
         ino: INodeNo,
         _: FileHandle,
-        _: OpenFlags,
+        flags: OpenFlags,
         owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
@@ -379,7 +392,10 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         {
             self.files.ask(Ask::UnlockAll { ino, owner }, |_| {});
         }
-        self.empty(Ask::Names(FsCall::Close { ino, size: 0, mtime: Stamp::default() }), reply);
+        self.empty(
+            Ask::Names(FsCall::Close { ino, write: calls::writes(flags), size: 0, mtime: Stamp::default() }),
+            reply,
+        );
     }
 
     // ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────

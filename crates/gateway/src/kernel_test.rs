@@ -66,9 +66,9 @@ impl State {
         for change in outcome.changes {
             self.tree.apply(change);
         }
-        if let Some((ino, opened)) = outcome.opened {
-            let opens = self.opens.entry(ino).or_default();
-            *opens = if opened { *opens + 1 } else { *opens - 1 };
+        if let Some(opened) = outcome.opened {
+            let opens = self.opens.entry(opened.ino).or_default();
+            *opens = if opened.closed { *opens - 1 } else { *opens + 1 };
         }
         match outcome.answer {
             FsAnswer::Failed { errno } => Err(errno),
@@ -155,7 +155,11 @@ impl Files for Memory {
                     Ask::Names(call) => state.names(&call),
                     Ask::Read { ino, offset, length } => Ok(Given::Data(state.read(ino, offset, length))),
                     Ask::Write { ino, offset, data } => state.write(ino, offset, &data),
-                    Ask::Sync { .. } => Ok(Given::Done),
+                    Ask::Append { ino, data } => {
+                        let end = state.tree.inode(ino).map_or(0, |inode| inode.size);
+                        state.write(ino, end, &data)
+                    }
+                    Ask::Sync { .. } | Ask::Flush { .. } => Ok(Given::Done),
                 }
             };
             answer(outcome);

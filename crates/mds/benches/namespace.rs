@@ -48,6 +48,7 @@ fn main() {
                 keep: false,
                 shares: Vec::new(),
                 changed: Vec::new(),
+                caps: Vec::new(),
                 answer: outcome.answer.clone(),
             };
             let answered = Answered { client: ClientId(1), instance: Instance(1), safe_below: number, reply };
@@ -74,6 +75,7 @@ fn main() {
         device: 0,
         exclusive: true,
         open: false,
+        write: false,
     };
     let dirs: Vec<Ino> = (0..DIRECTORIES)
         .map(|n| match ask(&mut tree, &make(Ino::ROOT, format!("directory-{n:04}"), FileKind::Directory {})) {

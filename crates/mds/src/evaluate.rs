@@ -89,6 +89,17 @@ pub enum Verdict {
     Busy(Ino),
 }
 
+/// A file that was opened, or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Which.
+    pub ino: Ino,
+    /// For writing, too.
+    pub write: bool,
+    /// It was closed.
+    pub closed: bool,
+}
+
 /// What a request comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -96,8 +107,8 @@ pub struct Outcome {
     pub answer: FsAnswer,
     /// In order; none if it failed.
     pub changes: Vec<Change>,
-    /// A file was opened (`true`) or closed.
-    pub opened: Option<(Ino, bool)>,
+    /// A file was opened or closed.
+    pub opened: Option<Opened>,
     /// The number was taken.
     pub took_ino: bool,
     /// It is to be answered when it is safe: a client may write where data was cut off, and if that were done
@@ -142,7 +153,7 @@ struct Run<'a> {
     tree: &'a Tree,
     setting: &'a Setting<'a>,
     draft: Draft<'a>,
-    opened: Option<(Ino, bool)>,
+    opened: Option<Opened>,
     took_ino: bool,
     when_safe: bool,
 }
@@ -169,9 +180,9 @@ impl Run<'_> {
                 Ok(self.shown(inode, false))
             }
             FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, (*bytes_max).min(FS_LIST_MAX) as usize),
-            FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open } => {
+            FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write } => {
                 let made = Made { kind: *kind, mode: *mode, owner: (*uid, *gid), target, device: *device };
-                self.make(*dir, name, &made, *exclusive, *open)
+                self.make(*dir, name, &made, *exclusive, open.then_some(*write))
             }
             FsCall::Link { ino, dir, name } => self.link(*ino, *dir, name),
             FsCall::Unlink { dir, name, directory } => {
@@ -199,22 +210,28 @@ impl Run<'_> {
                 }
                 self.changed(inode)
             }
-            FsCall::Open { ino } => {
+            FsCall::Open { ino, write } => {
                 let inode = self.inode(*ino)?;
                 if !inode.is_file() {
                     return Err(Stop::Fail(EINVAL));
                 }
-                self.opened = Some((*ino, true));
+                self.opened = Some(Opened { ino: *ino, write: *write, closed: false });
                 Ok(self.shown(inode, false))
             }
-            FsCall::Close { ino, size, mtime } => {
-                self.opened = Some((*ino, false));
+            FsCall::Close { ino, write, size, mtime } => {
+                self.opened = Some(Opened { ino: *ino, write: *write, closed: true });
                 if *mtime == Stamp::default() {
                     return Ok(FsAnswer::Done {});
                 }
                 self.wrote(*ino, *size, *mtime)
             }
             FsCall::Wrote { ino, size, mtime } => self.wrote(*ino, *size, *mtime),
+            FsCall::Alone { ino, ends: false } => {
+                let inode = self.inode(*ino)?;
+                Ok(self.shown(inode, false))
+            }
+            FsCall::Alone { .. } | FsCall::Comply { mtime: Stamp(0), .. } => Ok(FsAnswer::Done {}),
+            FsCall::Comply { ino, size, mtime, .. } => self.wrote(*ino, *size, *mtime),
             // Of the tree they say nothing: `Mds` has them.
             FsCall::Lock { .. } | FsCall::Unlock { .. } | FsCall::TestLock { .. } | FsCall::CancelLock { .. } => {
                 Err(Stop::Fail(EINVAL))
@@ -299,16 +316,14 @@ impl Run<'_> {
 
     // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn make(&mut self, dir: Ino, name: &Name, made: &Made<'_>, exclusive: bool, open: bool) -> Step<FsAnswer> {
+    fn make(&mut self, dir: Ino, name: &Name, made: &Made<'_>, exclusive: bool, open: Option<bool>) -> Step<FsAnswer> {
         let parent = self.directory(dir)?;
         if let Some(entry) = self.find(dir, name)? {
             if exclusive || !matches!(made.kind, FileKind::File {}) {
                 return Err(Stop::Fail(EEXIST));
             }
             let inode = self.resolve(&entry)?;
-            if open && inode.is_file() {
-                self.opened = Some((inode.ino, true));
-            }
+            self.note_opened(&inode, open);
             return Ok(self.shown(inode, false));
         }
         if made.target.len() > TARGET_MAX {
@@ -330,9 +345,7 @@ impl Run<'_> {
             rare: (rare != Rare::default()).then(|| Arc::new(rare)),
             ..Inode::new(ino, made.kind, mode, (uid, gid), self.setting.now)
         };
-        if open && inode.is_file() {
-            self.opened = Some((ino, true));
-        }
+        self.note_opened(&inode, open);
         let head = directory.then(Default::default);
         self.draft.room_for(dir, 0, 1)?;
         self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head }, None);
@@ -340,6 +353,11 @@ impl Run<'_> {
             self.draft.begin_directory(ino);
         }
         Ok(FsAnswer::Node { node: FsNode { inode, head, home: None }, made: true })
+    }
+
+    fn note_opened(&mut self, inode: &Inode, open: Option<bool>) {
+        let opened = open.filter(|_| inode.is_file());
+        self.opened = opened.map(|write| Opened { ino: inode.ino, write, closed: false });
     }
 
     fn link(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {

@@ -6,6 +6,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod caps;
 pub mod change;
 pub mod check;
 mod claim;

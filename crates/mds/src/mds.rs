@@ -10,12 +10,14 @@
 //! (`held`). What a client changed itself it is shown at once.
 //!
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
-//! * `sharing`: what clients may keep, and who waits until they have forgotten it;
+//! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
+//! * `capabilities`: what they may do with the data of files;
 //! * `data`: what no name leads to is removed; `locking`: advisory locks.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
 
+mod capabilities;
 mod data;
 mod flushing;
 mod loading;
@@ -24,10 +26,11 @@ mod opening;
 mod sharing;
 mod writing;
 
+use crate::caps::Caps;
 use crate::change::Change;
 use crate::dirty::Dirty;
 use crate::evaluate::errno::{EIO, ESTALE};
-use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
+use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, evaluate, stale_to};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
 use crate::overlay::Overlay;
@@ -42,7 +45,7 @@ use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Entry, FsLock, FsLockWait, Head, Inode, Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::fs::{
-    FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsForget, FsLocked, FsPlace, FsReply, FsRequest, FsSafe,
+    FS_WINDOW, FsAnswer, FsCall, FsCaps, FsEvicted, FsForget, FsLocked, FsOpens, FsPlace, FsReply, FsRequest, FsSafe,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -121,6 +124,8 @@ pub enum Say {
     Forget(FsForget),
     /// A lock that it waited for.
     Locked(FsLocked),
+    /// What it may do with files that it has open.
+    Caps(FsCaps),
 }
 
 #[derive(Debug, Default)]
@@ -133,7 +138,6 @@ struct Session {
     answers: BTreeMap<u64, Kept>,
     /// Changes that were answered early: batch and number.
     early: VecDeque<(u64, u64)>,
-    opens: BTreeMap<Ino, u32>,
     /// What it has open is known: it has said so, or this holder has counted since it came.
     counted: bool,
     /// When something came from it last.
@@ -189,7 +193,8 @@ pub struct Mds {
     overlay: Overlay,
     journal: Journal,
     sessions: BTreeMap<ClientId, Session>,
-    opens: BTreeMap<Ino, u32>,
+    caps: Caps,
+    capabilities: capabilities::Capabilities,
     locks: Locks,
     /// Waits that clients brought along have not been looked at.
     locks_unsettled: bool,
@@ -249,7 +254,8 @@ impl Mds {
             overlay: Overlay::default(),
             journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
             sessions: BTreeMap::new(),
-            opens: BTreeMap::new(),
+            caps: Caps::paused(),
+            capabilities: capabilities::Capabilities::default(),
             locks: Locks::default(),
             locks_unsettled: false,
             waiting: VecDeque::new(),
@@ -301,7 +307,7 @@ impl Mds {
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let quiet = if self.is_quiet() { self.quiet_until } else { Time::MAX };
-        quiet.min(self.write_at()).min(self.void_at())
+        quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at())
     }
     /// Whether nothing is under way and all is safe.
     #[must_use]
@@ -318,9 +324,9 @@ impl Mds {
         &self.tree
     }
 
-    /// A client's connection is new, or it is new itself; `opens` is what it has open, how often each. One that is
+    /// A client's connection is new, or it is new itself; `opens` is what it has open. One that is
     /// `known` is not taken for a new one: its session may have ended.
-    pub fn on_session(&mut self, client: ClientId, instance: Instance, known: (bool, u64), opens: &[(Ino, u32)]) {
+    pub fn on_session(&mut self, client: ClientId, instance: Instance, known: (bool, u64), opens: &[FsOpens]) {
         self.on_session_with(client, instance, known, opens, (&[], &[]));
     }
     /// The same, with what it has locked and which locks it waits for.
@@ -329,7 +335,7 @@ impl Mds {
         client: ClientId,
         instance: Instance,
         (known, greeting): (bool, u64),
-        opens: &[(Ino, u32)],
+        opens: &[FsOpens],
         (locks, waits): (&[FsLock], &[FsLockWait]),
     ) {
         if !self.is_live() {
@@ -352,11 +358,8 @@ impl Mds {
         }
         session.greeting = greeting;
         // Over a second connection it says what it has been told of; this holder knows what it has done since.
-        if !session.counted {
-            session.opens = opens.iter().copied().filter(|(_, times)| *times > 0).collect();
-            session.counted = true;
-            self.count_opens();
-        }
+        let is_first = !std::mem::replace(&mut session.counted, true);
+        self.caps.greet(client, opens, is_first);
         if is_new {
             self.release_locks(client);
         }
@@ -382,14 +385,8 @@ impl Mds {
             self.waiting.retain(|(who, _)| *who != client);
             self.asked.retain(|(who, _)| *who != client);
             self.void_shares(client);
-            self.count_opens();
+            self.end_caps(client);
             self.release_locks(client);
-        }
-    }
-    fn count_opens(&mut self) {
-        self.opens.clear();
-        for (ino, times) in self.sessions.values().flat_map(|session| &session.opens) {
-            *self.opens.entry(*ino).or_default() += times;
         }
     }
     /// Whether clients may still send again what was not safe: until then nothing new is done.
@@ -415,10 +412,14 @@ impl Mds {
             // What is held is told when it may be.
             if kept.after.is_over(safe, shares) {
                 let safe = kept.batch.is_none_or(|batch| batch < safe);
-                let reply = FsReply { safe, ..kept.reply.clone() };
+                let mut reply = FsReply { safe, ..kept.reply.clone() };
+                let file = file_opened(&request.call, &reply.answer);
+                self.note_opened(client, opened);
+                self.give_caps(client, file, &mut reply);
                 self.out.push((client, Say::Reply(reply)));
+            } else {
+                self.note_opened(client, opened);
             }
-            self.note_opened(client, opened);
             return;
         }
         if self.asked.insert((client, request.number)) {
@@ -438,6 +439,7 @@ impl Mds {
         }
         self.release_held();
         if self.is_live() {
+            self.evict_deaf();
             if !self.is_quiet() && !self.expected.is_empty() {
                 // They did not come: they are clients no more, and others have waited for long enough.
                 std::mem::take(&mut self.expected).into_iter().for_each(|client| self.evict(client));
@@ -458,6 +460,7 @@ impl Mds {
             let mut forget = Vec::new();
             self.shares.take(&mut forget);
             self.out.extend(forget.into_iter().map(|(client, forget)| (client, Say::Forget(forget))));
+            self.tell_caps();
             self.write_directories();
             self.make_room();
             if let Some((object, bytes)) = self.journal.next_append() {
@@ -529,7 +532,7 @@ impl Mds {
             if let Some((dir, _)) = request.call.ino().and_then(|ino| self.tree.place(ino)) {
                 self.tree.touch(dir, self.turns);
             }
-            let is_open = |ino| self.opens.contains_key(&ino);
+            let is_open = |ino| self.caps.is_open(ino);
             // What a client has been told by the rank's last holder stays so.
             let told = request.again;
             let given = Ino::given(self.config.rank, self.journal.serial());
@@ -541,10 +544,13 @@ impl Mds {
                 is_open: &is_open,
                 is_settling: &|ino| self.settling.contains_key(&ino),
             };
-            let stamp = setting.now;
+            let (stamp, is_given) = (setting.now, setting.ino == given);
             match evaluate(&self.tree, &request.call, &setting) {
+                Verdict::Done(outcome) if self.waits_for_caps(client, &request, &outcome) => {
+                    self.waiting.push_back((client, request));
+                }
                 Verdict::Done(outcome) => {
-                    if outcome.took_ino && setting.ino == given {
+                    if outcome.took_ino && is_given {
                         self.journal.take_serial();
                     }
                     self.conclude(client, &request, stamp, outcome);
@@ -616,10 +622,15 @@ impl Mds {
             keep: false,
             shares: Vec::new(),
             changed: inos_changed,
+            caps: Vec::new(),
             answer,
         };
+        self.note_opened(client, opened);
+        let file = opened.filter(|opened| !opened.closed).map(|opened| opened.ino);
+        self.forget_before_writing(client, file, &mut after);
+        self.caps_concluded(client, request, matches!(reply.answer, FsAnswer::Failed { .. }));
         if !matches!(request.call, FsCall::Unlink { .. }) {
-            self.note_home(&mut reply.answer);
+            self.note_home(client, &mut reply.answer);
         }
         let Some(session) = self.sessions.get_mut(&client) else { return };
         let mut batch = None;
@@ -643,23 +654,12 @@ impl Mds {
                 self.note_fresh(who, batch, change, &after.waits);
             }
         }
-        self.note_opened(client, opened);
         if after.is_nothing() {
             self.grant(client, &request.call, &mut reply);
+            self.give_caps(client, file, &mut reply);
             self.out.push((client, Say::Reply(reply)));
         } else {
-            self.held.push(sharing::Held { after, client, reply, batch });
-        }
-    }
-
-    /// A client has opened a file (`true`) or closed it.
-    fn note_opened(&mut self, client: ClientId, opened: Option<(Ino, bool)>) {
-        let Some(((ino, opens), session)) = opened.zip(self.sessions.get_mut(&client)) else { return };
-        if opens {
-            *self.opens.entry(ino).or_default() += 1;
-            *session.opens.entry(ino).or_default() += 1;
-        } else if take_one(&mut session.opens, ino) {
-            take_one(&mut self.opens, ino);
+            self.held.push(sharing::Held { after, client, reply, batch, file });
         }
     }
 
@@ -751,6 +751,8 @@ impl std::fmt::Debug for Mds {
             .field("journal", &(self.first, self.journal.object(), self.journal.safe(), self.journal.end()))
             .field("under_way", &self.under_way.values())
             .field("queue", &self.queue.len())
+            .field("capabilities", &self.capabilities)
+            .field("caps", &self.caps)
             .field("removing", &self.removing)
             .finish_non_exhaustive()
     }
@@ -787,23 +789,24 @@ pub fn fragment_name(dir: Ino, frag: Frag) -> String {
     format!("dir.{dir}.{frag}")
 }
 
-/// What a request opened or closed, by its answer.
-fn opened_by(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, bool)> {
+/// What a request opened or closed, by its answer, if that was journaled.
+fn opened_by(call: &FsCall, answer: &FsAnswer) -> Option<Opened> {
     match (call, answer) {
-        (FsCall::Make { open: true, .. }, FsAnswer::Node { node, .. }) if node.inode.is_file() => {
-            Some((node.inode.ino, true))
+        (FsCall::Make { open: true, write, .. }, FsAnswer::Node { node, .. }) if node.inode.is_file() => {
+            Some(Opened { ino: node.inode.ino, write: *write, closed: false })
         }
-        (FsCall::Close { ino, .. }, FsAnswer::Done {} | FsAnswer::Node { .. }) => Some((*ino, false)),
+        (FsCall::Close { ino, write, .. }, FsAnswer::Done {} | FsAnswer::Node { .. }) => {
+            Some(Opened { ino: *ino, write: *write, closed: true })
+        }
         _ => None,
     }
 }
-
-/// One less; whether there was one.
-fn take_one(opens: &mut BTreeMap<Ino, u32>, ino: Ino) -> bool {
-    let Some(times) = opens.get_mut(&ino) else { return false };
-    *times -= 1;
-    if *times == 0 {
-        opens.remove(&ino);
+/// What a request opened, by its answer.
+fn file_opened(call: &FsCall, answer: &FsAnswer) -> Option<Ino> {
+    match (call, answer) {
+        (FsCall::Make { open: true, .. } | FsCall::Open { .. }, FsAnswer::Node { node, .. }) => {
+            Some(node.inode.ino).filter(|_| node.inode.is_file())
+        }
+        _ => None,
     }
-    true
 }

@@ -329,6 +329,7 @@ impl Tenure {
                     Say::Evicted(evicted) => Message::FsEvicted(evicted),
                     Say::Forget(forget) => Message::FsForget(forget),
                     Say::Locked(locked) => Message::FsLocked(locked),
+                    Say::Caps(caps) => Message::FsCaps(caps),
                 };
                 Output::Send { to: Entity::Client(client), message, before }
             }));
@@ -373,10 +374,9 @@ impl Tenure {
     }
 
     fn begin(&mut self, now: Time, client: ClientId, session: &FsSession) {
-        let opens: Vec<_> = session.opens.iter().map(|open| (open.ino, open.times)).collect();
         let known = (session.known, session.greeting);
         let locks = (&*session.locks, &*session.waits);
-        self.mds.on_session_with(client, session.instance, known, &opens, locks);
+        self.mds.on_session_with(client, session.instance, known, &session.opens, locks);
         self.mds.on_heard(now, client);
     }
 

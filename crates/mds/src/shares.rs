@@ -94,7 +94,7 @@ impl Shares {
     }
 
     /// All who have a share of a directory, but one, are to forget something of it.
-    fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
+    pub fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
         let Some(of_dir) = self.holders.get_mut(&dir) else { return };
         let others = of_dir.iter_mut().filter(|(client, _)| Some(**client) != by);
         let others: Vec<(ClientId, bool)> = others

@@ -242,6 +242,7 @@ impl World {
                 Say::Reply(reply) => client.on_reply(reply),
                 Say::Evicted(evicted) => panic!("{evicted:?}"),
                 Say::Locked(locked) => panic!("{locked:?}"),
+                Say::Caps(caps) => panic!("{caps:?}"),
                 Say::Safe(safe) => safe.numbers.iter().for_each(|number| drop(client.early.remove(number))),
                 Say::Forget(forget) => self.mds.on_forgot(client.id, FsForgot { number: forget.number }),
             }

@@ -1,7 +1,7 @@
 //! A tree with a root, and requests that are evaluated and applied at once.
 
 use nacre_mds::change::Change;
-use nacre_mds::evaluate::{Missing, Setting, Verdict, evaluate};
+use nacre_mds::evaluate::{Missing, Opened, Setting, Verdict, evaluate};
 use nacre_mds::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name, PoolId, Rank};
 use nacre_wire::fs::{Entry, FileKind, Head, Inode, Layout, Stamp};
@@ -33,6 +33,7 @@ pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
         device: 0,
         exclusive: true,
         open: false,
+        write: false,
     }
 }
 
@@ -86,8 +87,8 @@ impl Rig {
             self.tree.apply(change);
         }
         match outcome.opened {
-            Some((ino, true)) => *self.opens.entry(ino).or_default() += 1,
-            Some((ino, false)) => {
+            Some(Opened { ino, closed: false, .. }) => *self.opens.entry(ino).or_default() += 1,
+            Some(Opened { ino, .. }) => {
                 let left = self.opens.get_mut(&ino).map_or(0, |opens| {
                     *opens -= 1;
                     *opens
@@ -132,10 +133,10 @@ impl Rig {
         done(self.ask(&FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } }))
     }
     pub fn open(&mut self, ino: Ino) -> Result<(), u16> {
-        done(self.ask(&FsCall::Open { ino }))
+        done(self.ask(&FsCall::Open { ino, write: true }))
     }
     pub fn close(&mut self, ino: Ino) -> Result<(), u16> {
-        done(self.ask(&FsCall::Close { ino, size: 0, mtime: Stamp::default() }))
+        done(self.ask(&FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() }))
     }
     pub fn lookup(&mut self, dir: Ino, name: &str) -> Result<FsNode, u16> {
         node(self.ask(&FsCall::Lookup { dir, name: Name::from(name) }))

@@ -7,7 +7,9 @@ use nacre_mds::mds::{Mds, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::fs::{FileKind, Stamp, data_name};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsForgot, FsReply, FsRequest, FsStale};
+use nacre_wire::msg::fs::{
+    FsAgain, FsAnswer, FsCall, FsCap, FsChanges, FsEvicted, FsForgot, FsOpens, FsReply, FsRequest, FsStale,
+};
 use std::time::Duration;
 
 pub const ANNA: ClientId = ClientId(1);
@@ -236,7 +238,7 @@ fn an_open_file_outlives_its_names_and_its_server() {
     two.ask(ANNA, 1, make("x"));
     let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
     let ino = node.inode.ino;
-    two.ask(ANNA, 2, FsCall::Open { ino });
+    two.ask(ANNA, 2, FsCall::Open { ino, write: true });
     two.ask(ANNA, 3, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
     two.settle();
     let stat = |two: &mut Two, number| {
@@ -251,13 +253,14 @@ fn an_open_file_outlives_its_names_and_its_server() {
     two.objects.crash(0);
     two.mds = Mds::open(config());
     two.settle();
-    two.mds.on_session(ANNA, Instance(1), (false, 0), &[(ino, 1)]);
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Buffer {}, alone: false };
+    two.mds.on_session(ANNA, Instance(1), (false, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
     two.settle();
     assert_eq!(stat(&mut two, 5), Some(0), "it said that it has it open");
-    two.ask(ANNA, 6, FsCall::Close { ino, size: 0, mtime: Stamp(0) });
+    two.ask(ANNA, 6, FsCall::Close { ino, write: true, size: 0, mtime: Stamp(0) });
     two.settle();
     assert_eq!(stat(&mut two, 7), None, "it is closed");
 }

@@ -32,6 +32,9 @@ use std::time::Duration;
 const OPEN_MAX: Duration = Duration::from_secs(30);
 /// Names and attributes that a client keeps: some 100 MB.
 const NAMES_MAX: usize = 250_000;
+/// Data of open files that a client keeps, and what of it may be unwritten, in bytes.
+const DATA_MAX: usize = 256 << 20;
+const DIRTY_MAX: usize = 128 << 20;
 /// What calls end with whose client has ended.
 const ENDED: u16 = 5;
 
@@ -247,7 +250,14 @@ fn add_caller(reactor: &mut Reactor, inbox: Arc<Inbox>, client: &str, name: &str
     let unix_ms_at_zero = clock::unix_ms_at_zero();
     let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
     let instance = config.instance;
-    let fs = Fs::new(FsConfig { file_system: name.into(), instance, unix_ms_at_zero, names_max: NAMES_MAX });
+    let fs = Fs::new(FsConfig {
+        file_system: name.into(),
+        instance,
+        unix_ms_at_zero,
+        names_max: NAMES_MAX,
+        data_max: DATA_MAX,
+        dirty_max: DIRTY_MAX,
+    });
     let caller = Caller { fs, inbox, answers: BTreeMap::new(), ended: Vec::new() };
     let service: Box<dyn Service + Send> = Box::new(caller);
     let role = AnyRole::Service(Box::new(Served::new(service, config, clock::now())));

@@ -87,7 +87,7 @@ fn node(answer: Result<FsAnswer, u16>) -> Result<FsNode, u16> {
 fn make_call(dir: Ino, name: &str, kind: FileKind) -> FsCall {
     let open = matches!(kind, FileKind::File {});
     let (name, target) = (Name::from(name), Bytes::new());
-    FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open }
+    FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open, write: open }
 }
 fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
     node(ask(fs, make_call(dir, name, kind))).expect("it is made").inode.ino
@@ -137,7 +137,7 @@ fn two_clients_share_a_file_system() {
     let found = lookup(&other, dir, "file").expect("it is there");
     assert_eq!((found.inode.ino, found.inode.size), (file, 500_007));
     assert_eq!(write(&other, file, 0, b"x"), Err(9), "it is not open there");
-    ask(&other, FsCall::Open { ino: file }).expect("it opens");
+    ask(&other, FsCall::Open { ino: file, write: true }).expect("it opens");
     assert!(read(&other, file, 0, 300_000) == data, "it is read as it was written");
     assert_eq!(read(&other, file, 299_990, 20), [&data[299_990..], &[0; 10]].concat(), "a hole has zeros");
     assert_eq!(read(&other, file, 499_999, 100), b"\0the end", "reading ends where the file does");
@@ -151,7 +151,7 @@ fn two_clients_share_a_file_system() {
 
     ask(&one, FsCall::Unlink { dir, name: "file".into(), directory: false }).expect("it has a name");
     assert_eq!(lookup(&other, dir, "file"), Err(2));
-    ask(&one, FsCall::Close { ino: file, size: 0, mtime: Stamp::default() }).expect("it is open");
+    ask(&one, FsCall::Close { ino: file, write: true, size: 0, mtime: Stamp::default() }).expect("it is open");
     // Without capabilities a client knows of another one's changes what it asks for.
     ask(&other, FsCall::Stat { ino: file }).expect("it is open");
     assert_eq!(read(&other, file, 140_000, 100), b"again", "the other one has it open");

@@ -14,7 +14,19 @@ use serde_json::Value;
 fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
     let open = matches!(kind, FileKind::File {});
     let (name, target) = (Name::from(name), Bytes::new());
-    let call = FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open };
+    let call = FsCall::Make {
+        dir,
+        name,
+        kind,
+        mode: 0o755,
+        uid: 1,
+        gid: 2,
+        target,
+        device: 0,
+        exclusive: true,
+        open,
+        write: open,
+    };
     match fs.call(Ask::Names(call)) {
         Ok(Given::Answer(FsAnswer::Node { node, .. })) => node.inode.ino,
         other => panic!("{other:?}"),

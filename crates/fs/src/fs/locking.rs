@@ -216,13 +216,14 @@ impl Fs {
     }
 
     /// What to say of this client to a server.
-    pub(super) fn holds(&self) -> Holds {
+    pub(super) fn holds(&mut self) -> Holds {
         let pending = self.purposes.values().filter_map(|purpose| match purpose {
             Purpose::Lock(purpose) => Some(purpose),
             _ => None,
         });
         let (locks, waits) = self.locking.named(pending);
-        Holds { opens: opens(&self.files), locks, waits }
+        let opens = self.files.iter_mut().filter(|(_, file)| file.opens != [0; 2]);
+        Holds { opens: opens.map(|(ino, file)| file.claim(*ino)).collect(), locks, waits }
     }
 }
 

@@ -65,7 +65,14 @@ struct Client {
 }
 impl Client {
     fn new() -> Self {
-        let config = FsConfig { file_system: "home".into(), instance: Instance(5), unix_ms_at_zero: 0, names_max: 0 };
+        let config = FsConfig {
+            file_system: "home".into(),
+            instance: Instance(5),
+            unix_ms_at_zero: 0,
+            names_max: 0,
+            data_max: 0,
+            dirty_max: 1,
+        };
         let mut client = Self { fs: Fs::new(config), registry: Registry::default(), now: Time(1), said: Vec::new() };
         client.come();
         client
@@ -118,6 +125,7 @@ impl Client {
             keep: false,
             shares: Vec::new(),
             changed: Vec::new(),
+            caps: Vec::new(),
             answer,
         };
         self.turn(Some(Message::FsReply(reply)));

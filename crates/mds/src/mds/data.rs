@@ -13,8 +13,7 @@ impl Mds {
             let is_ready = |ino: Ino| {
                 let inode = self.tree.inode(ino);
                 // As long as that it has no name, or was cut off, could be lost, its data stays.
-                inode.is_some_and(|inode| inode.links > 0 || !self.opens.contains_key(&ino))
-                    && !self.fresh.contains_key(&ino)
+                inode.is_some_and(|inode| inode.links > 0 || !self.caps.is_open(ino)) && !self.fresh.contains_key(&ino)
             };
             let Some(ino) = self.removing.next(is_ready) else { return };
             let Some(inode) = self.tree.inode(ino) else { continue };

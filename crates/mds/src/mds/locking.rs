@@ -70,6 +70,7 @@ impl Mds {
             keep: false,
             shares: Vec::new(),
             changed: Vec::new(),
+            caps: Vec::new(),
             answer,
         };
         // One that failed must not succeed when it is sent twice. A wait may have been granted in between, and that may

@@ -44,6 +44,8 @@ pub(super) struct Held {
     pub client: ClientId,
     pub reply: FsReply,
     pub batch: Option<u64>,
+    /// A file that was opened.
+    pub file: Option<Ino>,
 }
 
 impl Mds {
@@ -147,7 +149,9 @@ impl Mds {
         for held in std::mem::take(&mut self.held) {
             if held.after.is_over(safe, &self.shares) {
                 let safe = held.batch.is_none_or(|batch| batch < safe);
-                self.out.push((held.client, Say::Reply(FsReply { safe, ..held.reply })));
+                let mut reply = FsReply { safe, ..held.reply };
+                self.give_caps(held.client, held.file, &mut reply);
+                self.out.push((held.client, Say::Reply(reply)));
             } else {
                 self.held.push(held);
             }
@@ -201,17 +205,19 @@ impl Mds {
 
     /// The directory whose shares keep an inode's attributes. Of what has no name none does: everything that goes
     /// would be told to all who have such a file open.
-    fn home(&self, ino: Ino) -> Option<Ino> {
+    pub(super) fn home(&self, ino: Ino) -> Option<Ino> {
         self.tree.place(ino).map(|(dir, _)| dir).filter(|dir| *dir != Ino::strays(self.config.rank))
     }
 
     /// An answer says where what it shows is now.
-    pub(super) fn note_home(&self, answer: &mut FsAnswer) {
+    pub(super) fn note_home(&self, client: ClientId, answer: &mut FsAnswer) {
+        // What another client may be writing changes without being told.
+        let home = |ino| self.home(ino).filter(|_| self.caps.writer(ino, client).is_none());
         match answer {
-            FsAnswer::Node { node, .. } => node.home = self.home(node.inode.ino),
+            FsAnswer::Node { node, .. } => node.home = home(node.inode.ino),
             FsAnswer::Listed { entries, .. } => {
                 for listed in entries {
-                    listed.node.home = self.home(listed.node.inode.ino);
+                    listed.node.home = home(listed.node.inode.ino);
                 }
             }
             _ => {}

@@ -118,7 +118,8 @@ impl Diary {
 
 #[derive(Debug)]
 enum Doing {
-    Open,
+    /// For writing, or not.
+    Open(bool),
     Close,
     /// What had ended by then is sure when this has.
     Sync(u64),
@@ -140,7 +141,8 @@ struct Reading {
 #[derive(Debug)]
 pub struct Data {
     client: ClientId,
-    open: [Option<Ino>; FILES],
+    /// What is open, and whether for writing.
+    open: [Option<(Ino, bool)>; FILES],
     asked: BTreeMap<CallId, (usize, Doing)>,
     /// What is to be read next: its client has looked at the file.
     looked: Option<(usize, Reading)>,
@@ -163,30 +165,31 @@ impl Data {
     /// What to ask next, if anything.
     pub fn next(&mut self, now: u64, rng: &mut Rng, diary: &mut Diary, begin: impl FnOnce(Ask) -> CallId) {
         if let Some((file, reading)) = self.looked.take() {
-            let ino = self.open[file].expect("it is not closed before");
+            let (ino, _) = self.open[file].expect("it is not closed before");
             self.asked.insert(begin(read(ino, reading)), (file, Doing::Read(reading)));
             return;
         }
         let file = rng.below(FILES as u64) as usize;
         let of_file = || self.asked.values().filter(|(other, _)| *other == file);
-        let changes = of_file().any(|(_, doing)| matches!(doing, Doing::Open | Doing::Close));
+        let changes = of_file().any(|(_, doing)| matches!(doing, Doing::Open(_) | Doing::Close));
         if self.asked.len() >= CALLS || changes {
             return;
         }
         let is_used = of_file().next().is_some();
         let blocks = MORE * (1 + now / SECOND);
         let first = blocks.saturating_sub(rng.between(1, 6));
-        let Some(ino) = self.open[file] else {
+        let Some((ino, write)) = self.open[file] else {
             // What was asked when it was open may still be under way.
             if !is_used {
-                self.asked.insert(begin(Ask::Names(make(file))), (file, Doing::Open));
+                let write = rng.one_in(2);
+                self.asked.insert(begin(Ask::Names(make(file, write))), (file, Doing::Open(write)));
             }
             return;
         };
         let (ask, doing) = match rng.below(20) {
-            0 if !is_used => (Ask::Names(FsCall::Close { ino, size: 0, mtime: Stamp::default() }), Doing::Close),
+            0 if !is_used => (Ask::Names(FsCall::Close { ino, write, size: 0, mtime: Stamp::default() }), Doing::Close),
             0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
-            2..10 => {
+            2..10 if write => {
                 diary.last_value += 1;
                 let (value, count) = (diary.last_value, if first.is_multiple_of(2) { rng.between(1, 2) } else { 1 });
                 let data = Bytes::from(value.to_le_bytes().repeat((count * BLOCK / 8) as usize));
@@ -214,7 +217,9 @@ impl Data {
     pub fn on_ended(&mut self, now: u64, diary: &mut Diary, call: CallId, outcome: &Outcome) -> bool {
         let Some((file, doing)) = self.asked.remove(&call) else { return false };
         match (&doing, outcome) {
-            (Doing::Open, Ok(Given::Answer(FsAnswer::Node { node, .. }))) => self.open[file] = Some(node.inode.ino),
+            (Doing::Open(write), Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
+                self.open[file] = Some((node.inode.ino, *write));
+            }
             (Doing::Close, Ok(_)) => self.open[file] = None,
             (Doing::Write(entry), Ok(Given::Done)) => diary.entries[*entry].ended = Some(now),
             (Doing::Sync(begun), Ok(Given::Done)) => {
@@ -241,7 +246,7 @@ impl Data {
             }
             // It came too late, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open[file] = None,
-            (Doing::Write(_) | Doing::Sync(_) | Doing::Open, Err(EIO)) if self.evicted => {}
+            (Doing::Write(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO)) if self.evicted => {}
             (doing, outcome) => panic!("{}: {doing:?} of file {file}: {outcome:?}", self.client),
         }
         true
@@ -252,7 +257,7 @@ fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
     Ask::Read { ino, offset: first * BLOCK, length: (count * BLOCK) as u32 }
 }
 
-fn make(file: usize) -> FsCall {
+fn make(file: usize, write: bool) -> FsCall {
     FsCall::Make {
         dir: Ino::ROOT,
         name: Name::from(&*format!("data.{file}")),
@@ -264,6 +269,7 @@ fn make(file: usize) -> FsCall {
         device: 0,
         exclusive: false,
         open: true,
+        write,
     }
 }
 

@@ -138,7 +138,7 @@ impl World {
                     None => Ok(Some(id)),
                 }
             }
-            FsCall::Wrote { ino, size, .. } | FsCall::Close { ino, size, .. } => {
+            FsCall::Wrote { ino, size, .. } | FsCall::Close { ino, size, .. } | FsCall::Comply { ino, size, .. } => {
                 let id = self.id(*ino)?;
                 let node = &mut self.model.nodes[id];
                 node.size = node.size.max(*size);
@@ -154,7 +154,7 @@ impl World {
             FsCall::Lookup { dir, name } => {
                 Some(self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name)).map(Some)))
             }
-            FsCall::Stat { ino } | FsCall::Open { ino } => Some(self.id(*ino).map(Some)),
+            FsCall::Stat { ino } | FsCall::Open { ino, write: true } => Some(self.id(*ino).map(Some)),
             _ => None,
         }
     }
@@ -448,7 +448,7 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::List { .. } => false,
         // What is there already is opened, or left as it is.
         FsCall::Make { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
-        FsCall::Close { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),
+        FsCall::Close { mtime, .. } | FsCall::Comply { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),
         // To its own name: it changes nothing.
         FsCall::Rename { .. } => false,
         _ => true,

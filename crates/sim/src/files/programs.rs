@@ -57,7 +57,7 @@ impl Seen {
 /// The call for something new.
 pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     let (mode, target) = (0o755, Bytes::new());
-    FsCall::Make { dir, name, kind, mode, uid: 1, gid: 1, target, device: 0, exclusive, open: false }
+    FsCall::Make { dir, name, kind, mode, uid: 1, gid: 1, target, device: 0, exclusive, open: false, write: false }
 }
 
 /// A call about names that others use as well.
@@ -140,13 +140,14 @@ impl Own {
                 device: 0,
                 exclusive: true,
                 open: true,
+                write: true,
             };
             self.asked = Some((begin(Ask::Names(make)), Step::Create, content));
             return;
         };
-        let close = FsCall::Close { ino, size: 0, mtime: Stamp::default() };
+        let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let (step, ask) = match rng.below(20) {
-            _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino })),
+            _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino, write: true })),
             0..8 => {
                 let (offset, length) = (rng.below(OWN_MAX), 1 + rng.below(9000));
                 self.next = self.next % 250 + 1;

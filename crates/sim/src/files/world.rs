@@ -246,7 +246,7 @@ impl World {
         let open = |(id, node): (&ClientId, &Node)| match &node.role {
             Role::Server(server) => format!("{id} has {:?}: {server:?}", server.rank()),
             Role::Client { fs, calls, own, data, .. } => {
-                format!("{id} {:?} waits for {calls:?}, own: {}, {data:?}", fs.state(), own.is_waiting())
+                format!("{id} waits for {calls:?}, own: {}, {data:?}, {fs:?}", own.is_waiting())
             }
         };
         self.nodes.iter().map(open).collect::<Vec<_>>().join("; ")
@@ -457,6 +457,10 @@ impl World {
         self.nodes.insert(id, node);
         // It may stand still between deciding and acting.
         let late = if self.faults && self.rng.one_in(2_000) { self.rng.below(8 * SECOND) } else { 0 };
+        if late > 0 {
+            // And does nothing more before: what it says later does not overtake it.
+            self.nodes.get_mut(&id).expect("just put back").still = now + late;
+        }
         for (op, asked) in begun {
             let row = match &asked {
                 Asked::Operation(operation) => operation.object.name.as_bytes().to_vec(),
@@ -517,7 +521,7 @@ impl World {
         self.schedule.push(at, Event::Deliver { to, conn, input });
     }
 
-    fn observe(&mut self, _: ClientId, to: ClientId, input: &Input) {
+    fn observe(&mut self, from: ClientId, to: ClientId, input: &Input) {
         let Input::Message { message, .. } = input else { return };
         match message {
             Message::FsReply(reply) => {
@@ -529,7 +533,9 @@ impl World {
                 self.judge.on_answered(self.schedule.now, to, reply.number, &reply.answer, reply.safe);
             }
             Message::FsSafe(safe) => self.judge.on_safe(to, &safe.numbers),
-            Message::FsRequest(request) => self.note(|| format!("{to} is asked {request:?}")),
+            Message::FsRequest(request) => self.note(|| format!("{to} is asked by {from} {request:?}")),
+            Message::FsCaps(caps) => self.note(|| format!("{to} is told {caps:?}")),
+            Message::FsSession(session) => self.note(|| format!("{to} is greeted by {from}: {:?}", session.opens)),
             _ => {}
         }
     }
@@ -579,7 +585,9 @@ impl World {
             Role::Server(Box::new(Server::new(config)))
         } else {
             let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
-            let config = FsConfig { file_system: NAME.into(), instance, unix_ms_at_zero: 1_000, names_max };
+            let (data_max, dirty_max) = (*self.rng.pick(&[0, 20_000, 1 << 20]), *self.rng.pick(&[1, 30_000, 1 << 20]));
+            let file_system = NAME.into();
+            let config = FsConfig { file_system, instance, unix_ms_at_zero: 1_000, names_max, data_max, dirty_max };
             let own = Own::new(&format!("own.{life}"));
             let (data, seen, calls) = (Data::new(id), programs::Seen::default(), BTreeSet::new());
             Role::Client { fs: Box::new(Fs::new(config)), own, data, seen, calls }

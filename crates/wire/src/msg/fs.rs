@@ -14,6 +14,11 @@
 //!  client ◀─FsReply, shares [dir]── server    it may keep what it is told of names and attributes in dir
 //!  another client changes something in dir: answered after
 //!  client ◀─FsForget 4── server; ──FsForgot 4──▶     or after its lease, which FsPing and FsPong renew
+//!
+//!  client ──FsRequest 10, Open──▶ server; ◀─FsReply, caps [ino Buffer]──     no other client has it open
+//!  another client opens the file
+//!  client ◀─FsCaps [ino Sync 6]── server   writes what it buffers, then
+//!         ──FsRequest 11, Comply 6──▶      how large the file is now; both are at Sync then
 //! ```
 //! A request is named by its client's life and a number that grows. What is not safe is sent again,
 //! in order, to the next holder of the rank; one that was journaled is answered as it was then.
@@ -60,10 +65,62 @@ wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, 
 pub struct FsOpens {
     /// Which.
     pub ino: Ino,
-    /// How often.
-    pub times: u32,
+    /// How often, for reading only.
+    pub reads: u32,
+    /// How often, for writing, too.
+    pub writes: u32,
+    /// What the client may do with its data: what it was granted and has not given back.
+    pub cap: FsCap,
+    /// It has been answered [`FsCall::Alone`], and has not ended that.
+    pub alone: bool,
 }
-wire_fields!(FsOpens { ino, times });
+wire_fields!(FsOpens { ino, reads, writes, cap, alone });
+
+/// What a client may do with the data of a file that it has open; each may do what those before it may
+/// (CEPH-03, -08).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FsCap {
+    /// Nothing, for a moment: another client cuts the file off.
+    Nothing {},
+    /// It reads and writes objects, and keeps nothing: others write, too.
+    Sync {},
+    /// It keeps what it has read: no client has the file open for writing.
+    Cache {},
+    /// It writes later, and it alone knows how large the file is and when it was written: no other client has it open.
+    Buffer {},
+}
+wire_enum!(FsCap { 1 => Nothing {}, 2 => Sync {}, 3 => Cache {}, 4 => Buffer {} });
+
+/// What a client may do with a file from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsGrant {
+    /// Which.
+    pub ino: Ino,
+    /// It.
+    pub cap: FsCap,
+}
+wire_fields!(FsGrant { ino, cap });
+
+/// One part of [`FsCaps`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsCapNews {
+    /// Which file.
+    pub ino: Ino,
+    /// The most that the client may do with it.
+    pub cap: FsCap,
+    /// It is to do no more, to have nothing buffered that it may not, and to say so with [`FsCall::Comply`]. If it may do
+    /// what it could before: only how large the file is now. 0: it may do more, and says nothing.
+    pub number: u64,
+}
+wire_fields!(FsCapNews { ino, cap, number });
+
+/// Capabilities that the server takes back, or grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsCaps {
+    /// In order.
+    pub items: Vec<FsCapNews>,
+}
+wire_record!(FsCaps version 1 compat 1 { items });
 
 /// The session is known to every later holder of the rank: the client may send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +275,8 @@ pub enum FsCall {
         exclusive: bool,
         /// Of a file: it is also opened.
         open: bool,
+        /// For writing.
+        write: bool,
     },
     /// Another name for a file.
     Link {
@@ -279,11 +338,15 @@ pub enum FsCall {
     Open {
         /// Which.
         ino: Ino,
+        /// For writing, too.
+        write: bool,
     },
     /// The opposite.
     Close {
         /// Which.
         ino: Ino,
+        /// It was opened for writing.
+        write: bool,
         /// The size that its writer has made it; larger than what the server knows, or nothing changes (CEPH-07).
         size: u64,
         /// When that was; 0: it did not write.
@@ -334,20 +397,39 @@ pub enum FsCall {
     },
     /// Waits until what is in memory and in the journal now is written to directories.
     Flush {},
+    /// The answer to [`FsCaps`].
+    Comply {
+        /// Of which file.
+        ino: Ino,
+        /// [`FsCapNews::number`]; those before it, too.
+        number: u64,
+        /// As in [`Self::Wrote`].
+        size: u64,
+        /// When it was written; 0: it was not, or that was told.
+        mtime: Stamp,
+    },
+    /// No other client is to do anything with a file that this one has open, until it says that this has ended: it
+    /// appends. The answer shows the file as it is then.
+    Alone {
+        /// Which.
+        ino: Ino,
+        /// It has ended.
+        ends: bool,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
     2 => Stat { ino },
     3 => List { dir, after, bytes_max },
-    4 => Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open },
+    4 => Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write },
     5 => Link { ino, dir, name },
     6 => Unlink { dir, name, directory },
     7 => Rename { dir, name, to_dir, to_name, flags },
     8 => Set { ino, changes },
     9 => SetXattr { ino, name, value, fresh },
     10 => RemoveXattr { ino, name },
-    11 => Open { ino },
-    12 => Close { ino, size, mtime },
+    11 => Open { ino, write },
+    12 => Close { ino, write, size, mtime },
     13 => StatFs {},
     14 => Wrote { ino, size, mtime },
     15 => Lock { lock, wait },
@@ -355,6 +437,8 @@ wire_enum!(FsCall {
     17 => TestLock { lock },
     18 => CancelLock { ino, number },
     19 => Flush {},
+    20 => Comply { ino, number, size, mtime },
+    21 => Alone { ino, ends },
 });
 
 impl FsCall {
@@ -381,7 +465,9 @@ impl FsCall {
             | Self::Set { ino, .. }
             | Self::SetXattr { ino, .. }
             | Self::RemoveXattr { ino, .. }
-            | Self::Open { ino }
+            | Self::Open { ino, .. }
+            | Self::Comply { ino, .. }
+            | Self::Alone { ino, .. }
             | Self::Close { ino, .. }
             | Self::Wrote { ino, .. } => Some(*ino),
             Self::Lookup { .. }
@@ -502,10 +588,12 @@ pub struct FsReply {
     pub shares: Vec<Ino>,
     /// Inodes that the request changed: what was kept of them is old.
     pub changed: Vec<Ino>,
+    /// What the client may do with what it has opened. It never takes something back.
+    pub caps: Vec<FsGrant>,
     /// What came of it.
     pub answer: FsAnswer,
 }
-wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, changed, answer });
+wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, changed, caps, answer });
 
 /// Requests whose changes are in the journal now.
 #[derive(Clone, Debug, PartialEq, Eq)]

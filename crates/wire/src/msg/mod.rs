@@ -208,4 +208,5 @@ messages! {
     91 v 1 compat 1 FsForgot(fs::FsForgot);
     92 v 1 compat 1 FsPing(fs::FsPing);
     93 v 1 compat 1 FsPong(fs::FsPong);
+    94 v 1 compat 1 FsCaps(fs::FsCaps);
 }

@@ -10,19 +10,21 @@ use nacre_wire::fs::{
 };
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot, FsLeave, FsListed,
-    FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot,
+    FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe,
+    FsSession, FsStale, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Names and tags of the enums here.
-pub const ENUMS: [(&str, &[(u8, &str)]); 5] = [
+pub const ENUMS: [(&str, &[(u8, &str)]); 6] = [
     ("Entry", Entry::VARIANTS),
     ("FileKind", FileKind::VARIANTS),
     ("FsAnswer", FsAnswer::VARIANTS),
     ("FsCall", FsCall::VARIANTS),
     ("FsStale", FsStale::VARIANTS),
+    ("FsCap", FsCap::VARIANTS),
 ];
 
 fn name() -> Name {
@@ -111,6 +113,7 @@ fn make() -> FsCall {
         device: 3,
         exclusive: true,
         open: true,
+        write: true,
     }
 }
 fn place() -> FsPlace {
@@ -129,6 +132,7 @@ fn reply() -> FsReply {
         keep: true,
         shares: vec![Ino(1), ino()],
         changed: vec![ino()],
+        caps: vec![FsGrant { ino: ino(), cap: FsCap::Buffer {} }],
         answer,
     }
 }
@@ -140,13 +144,16 @@ fn stale() -> Vec<FsStale> {
     ]
 }
 fn opens() -> FsOpens {
-    FsOpens { ino: ino(), times: 3 }
+    FsOpens { ino: ino(), reads: 3, writes: 2, cap: FsCap::Sync {}, alone: true }
 }
 fn lock() -> FsLock {
     FsLock { ino: ino(), owner: 0x1122_3344_5566_7788, pid: 9, flock: false, start: 4, end: u64::MAX, exclusive: true }
 }
 fn wait() -> FsLockWait {
     FsLockWait { number: 7, lock: FsLock { flock: true, start: 0, ..lock() } }
+}
+fn caps() -> FsCaps {
+    FsCaps { items: vec![FsCapNews { ino: ino(), cap: FsCap::Sync {}, number: 13 }] }
 }
 fn session() -> FsSession {
     FsSession {
@@ -191,6 +198,7 @@ pub fn messages() -> Vec<Message> {
         Message::FsForgot(FsForgot { number: 11 }),
         Message::FsPing(FsPing { number: 12 }),
         Message::FsPong(FsPong { number: 12 }),
+        Message::FsCaps(caps()),
     ]
 }
 
@@ -207,8 +215,8 @@ fn calls() -> Vec<FsCall> {
         FsCall::Set { ino, changes: changes() },
         FsCall::SetXattr { ino, name: "user.a".into(), value: bytes(), fresh: Some(false) },
         FsCall::RemoveXattr { ino, name: "user.a".into() },
-        FsCall::Open { ino },
-        FsCall::Close { ino, size: 77, mtime: Stamp(78) },
+        FsCall::Open { ino, write: true },
+        FsCall::Close { ino, write: true, size: 77, mtime: Stamp(78) },
         FsCall::StatFs {},
         FsCall::Wrote { ino, size: 79, mtime: Stamp(80) },
         FsCall::Lock { lock: lock(), wait: true },
@@ -216,6 +224,8 @@ fn calls() -> Vec<FsCall> {
         FsCall::TestLock { lock: lock() },
         FsCall::CancelLock { ino, number: 7 },
         FsCall::Flush {},
+        FsCall::Comply { ino, number: 13, size: 81, mtime: Stamp(82) },
+        FsCall::Alone { ino, ends: true },
     ]
 }
 
@@ -249,6 +259,9 @@ pub fn all() -> Vec<Sample> {
         value("record FsPing v1", FsPing { number: 12 }),
         value("record FsPong v1", FsPong { number: 12 }),
         value("record FsReply v1", reply()),
+        value("record FsCaps v1", caps()),
+        value("fields FsCapNews", caps().items[0]),
+        value("fields FsGrant", reply().caps[0]),
         value("record FsSafe v1", safe()),
         value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
         value("record FsLocked v1", FsLocked { number: 7, errno: Some(35) }),
@@ -274,6 +287,8 @@ pub fn all() -> Vec<Sample> {
     ));
     all.extend(variants("FsCall", FsCall::VARIANTS, calls()));
     all.extend(variants("FsStale", FsStale::VARIANTS, stale()));
+    let caps = vec![FsCap::Nothing {}, FsCap::Sync {}, FsCap::Cache {}, FsCap::Buffer {}];
+    all.extend(variants("FsCap", FsCap::VARIANTS, caps));
     all.extend(variants(
         "FsAnswer",
         FsAnswer::VARIANTS,

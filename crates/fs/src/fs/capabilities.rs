@@ -1,0 +1,106 @@
+//! Capabilities of files' data: what the server grants, and takes back (CEPH-03, -08, -15).
+//!
+//! ```text
+//!  FsCaps 6, less ─▶ what is dirty is written, writes under way end ─▶ nothing is kept ─▶ Comply 6: how large it is
+//!  FsCaps 7, the same ─▶ Comply 7
+//!  FsCaps 0, more; or an answer ─▶ what waited goes on
+//! ```
+//! Invariant: what is named in a greeting is all that there is: an answer or message from before it grants nothing.
+
+use super::*;
+use crate::file::Alone;
+use nacre_wire::msg::fs::{FsCaps, FsGrant};
+
+impl Fs {
+    pub(super) fn on_caps(&mut self, caps: FsCaps, out: &mut Vec<Output>) {
+        for news in caps.items {
+            if news.number == 0 {
+                // What was granted before a greeting the greeting has given back.
+                if self.session.is_open()
+                    && let Some(file) = self.files.get_mut(&news.ino)
+                {
+                    file.grant(news.cap, false);
+                    self.settle(news.ino, out);
+                }
+                continue;
+            }
+            match self.files.get_mut(&news.ino) {
+                Some(file) if news.cap < file.cap => {
+                    let (number, cap) = file.recall.unwrap_or((news.number, news.cap));
+                    file.recall = Some((number.max(news.number), cap.min(news.cap)));
+                    self.settle(news.ino, out);
+                }
+                Some(file) if file.recall.is_some_and(|(number, _)| number < news.number) => {
+                    file.recall = file.recall.map(|(_, cap)| (news.number, cap));
+                }
+                _ => self.comply(news.ino, news.number, out),
+            }
+        }
+    }
+    /// Answers say what may be done with what they open.
+    pub(super) fn on_grants(&mut self, grants: &[FsGrant], fresh: bool, out: &mut Vec<Output>) {
+        for FsGrant { ino, cap } in grants {
+            if let Some(file) = self.files.get_mut(ino) {
+                file.grant(*cap, fresh);
+                self.settle(*ino, out);
+            }
+        }
+    }
+
+    fn comply(&mut self, ino: Ino, number: u64, out: &mut Vec<Output>) {
+        let (mut size, mut mtime) = (0, Stamp::default());
+        if let Some(file) = self.files.get_mut(&ino) {
+            (size, mtime) = file.tell().unwrap_or_default();
+            file.telling += 1;
+        }
+        self.request(FsCall::Comply { ino, number, size, mtime }, Purpose::Told(ino), out);
+    }
+
+    /// Does what was put off for a file, if it is possible now: gives back what the server wants, and lets calls go on.
+    pub(super) fn settle(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get(&ino) else { return };
+        if let Some((number, cap)) = file.recall
+            && file.writes == 0
+            && self.is_written(ino, out)
+        {
+            self.comply(ino, number, out);
+            let file = self.files.get_mut(&ino).expect("just seen");
+            file.recall = None;
+            file.lower(cap);
+            if cap < (FsCap::Cache {}) {
+                self.cache.drop_clean(ino);
+            }
+        }
+        self.go_on_appending(ino, out);
+        self.go_on(ino);
+    }
+
+    /// The same for all files: the lease is there again.
+    pub(super) fn settle_all(&mut self, out: &mut Vec<Output>) {
+        let all: Vec<Ino> = self.files.keys().copied().collect();
+        all.into_iter().for_each(|ino| self.settle(ino, out));
+    }
+
+    /// Others went on without this client: what it kept is old, and what it had not written is lost.
+    pub(super) fn lose_data(&mut self) {
+        for (ino, file) in &mut self.files {
+            if file.dirty.take().is_some() || self.cache.dirty_of(*ino) > 0 {
+                self.lost.insert(*ino);
+            }
+            file.recall = None;
+            file.growing = false;
+            file.flushes.clear();
+            file.lower(FsCap::Nothing {});
+            // What has not begun is done in the new session.
+            file.alone = Alone::No;
+            while let Some((call, data)) = file.appends.pop_back() {
+                self.queue.push_front((call, Ask::Append { ino: *ino, data }));
+            }
+            self.cache.forget(*ino);
+        }
+        self.flushes.values_mut().for_each(|flush| flush.give_up());
+        while let Some(write) = self.throttled.pop_back() {
+            self.queue.push_front(write);
+        }
+    }
+}

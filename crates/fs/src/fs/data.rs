@@ -1,0 +1,377 @@
+//! Reading and writing the data of open files, by what the client may do with each.
+//!
+//! ```text
+//!  Nothing ─▶ waits
+//!  Sync    ─▶ how large is it? ─▶ objects; larger? Wrote
+//!  Cache   ─▶ kept? ─▶ what is missing: objects, and what comes after it, ahead of its reader
+//!  Buffer  ─▶ the same; what is written stays here and goes to objects later (`flushing`)
+//! ```
+//! Invariant: what is kept, or is being read to be kept, is of now: it was read since the capability was granted, and is
+//! not used once that has been given back or the lease is over.
+
+use super::*;
+use crate::cache::{Mark, Part};
+use crate::pieces::cut;
+
+/// What is read from objects to be kept begins and ends at multiples of this, or with the file.
+const BLOCK: u64 = 64 << 10;
+/// How far is read ahead at first, and at most.
+const AHEAD: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+
+/// Data on its way from objects to what is kept.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    ino: Ino,
+    offset: u64,
+    end: u64,
+    /// Since when what is read is of now: see the module head.
+    mark: Mark,
+    grant: u64,
+    pieces: Vec<(u64, Option<Vec<Bytes>>)>,
+    left: usize,
+    readers: Vec<CallId>,
+}
+
+/// A call that waits for some of them.
+#[derive(Debug)]
+pub(super) struct Reader {
+    parts: Vec<Part>,
+    left: usize,
+    fetched: Vec<(u64, u64, Vec<Bytes>)>,
+}
+
+impl Fs {
+    /// Begins a read or write.
+    pub(super) fn data(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
+        let (ino, writes) = match &ask {
+            Ask::Read { ino, .. } => (*ino, false),
+            Ask::Write { ino, .. } | Ask::Append { ino, .. } => (*ino, true),
+            _ => unreachable!("data only"),
+        };
+        // It did not know that another one may have had the lock meanwhile.
+        if self.locking.take_lost(ino) {
+            return self.end(call, Err(EIO));
+        }
+        let (is_sized, knows) = (self.sized.remove(&call), self.knows(ino));
+        let lease = self.session.has_lease(self.now);
+        let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
+        let ask = match ask {
+            Ask::Append { data, .. } if file.cap != (FsCap::Buffer {}) => {
+                return self.queue_append(call, ino, data, out);
+            }
+            ask => ask,
+        };
+        let can = match file.cap {
+            FsCap::Nothing {} => false,
+            FsCap::Sync {} => true,
+            FsCap::Cache {} => lease && !writes,
+            FsCap::Buffer {} => lease,
+        };
+        if file.resizing || file.recall.is_some() || !can {
+            return file.waiting.push_back((call, ask));
+        }
+        let keeps = file.cap >= FsCap::Cache {};
+        // Another client may have made it larger, or shorter.
+        if !(if keeps { file.is_fresh } else { is_sized || knows }) {
+            let sized = Purpose::Sized(call, ask, file.grants);
+            return self.request(FsCall::Stat { ino }, sized, out);
+        }
+        match ask {
+            Ask::Read { offset, length, .. } if keeps => self.read_kept(call, ino, offset, length),
+            Ask::Read { offset, length, .. } => self.read(call, ino, offset, length),
+            // Too much is dirty: in its turn.
+            ask if keeps && self.cache.dirty() >= self.config.dirty_max as u64 => {
+                self.throttled.push_back((call, ask));
+                self.flush_all(out);
+            }
+            Ask::Write { offset, data, .. } if keeps => self.buffer(call, ino, offset, data, out),
+            Ask::Append { data, .. } => {
+                let end = self.files[&ino].size;
+                self.buffer(call, ino, end, data, out);
+            }
+            Ask::Write { offset, data, .. } => self.write_now(call, ino, offset, data, out),
+            _ => unreachable!("data only"),
+        }
+    }
+
+    /// How large a file is has been asked: `grant` says since when.
+    pub(super) fn sized(&mut self, call: CallId, ask: Ask, grant: u64) {
+        if let Ask::Read { ino, .. } | Ask::Write { ino, .. } | Ask::Append { ino, .. } = &ask
+            && let Some(file) = self.files.get_mut(ino)
+            && file.grants == grant
+            && file.recall.is_none()
+            && file.cap >= (FsCap::Cache {})
+        {
+            file.is_fresh = true;
+        }
+        self.sized.insert(call);
+        // What came after it has not begun, or is another caller's.
+        self.queue.push_front((call, ask));
+    }
+
+    pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
+        let settings = self.seek.found().and_then(|found| found.settings.as_ref());
+        let namespace = settings.map(|settings| settings.namespace.clone()).unwrap_or_default();
+        let name = Name::from(&*data_name(ino, number));
+        let object = ObjectId { name, namespace, ..ObjectId::default() };
+        let pool = self.files[&ino].layout.pool;
+        Operation { pool, object, ops, payload, ..Operation::default() }
+    }
+    /// Operations that write data to a file's objects.
+    pub(super) fn write_objects(&mut self, ino: Ino, offset: u64, data: &[Bytes], whom: impl Fn() -> For) -> usize {
+        let all = writes(&self.files[&ino].layout, offset, data);
+        let count = all.len();
+        for (number, (mut ops, payload)) in all {
+            if number == 0 {
+                ops.extend(self.files[&ino].parent());
+            }
+            let operation = self.operation(ino, number, ops, payload);
+            self.operations.push_back((operation, whom()));
+        }
+        count
+    }
+
+    /// Where a write ends; `None`: there is nothing to be done, and the call has ended.
+    pub(super) fn end_of(&mut self, call: CallId, offset: u64, data: &Bytes) -> Option<u64> {
+        let end = offset.saturating_add(data.len() as u64);
+        if end > SIZE_MAX || data.is_empty() {
+            self.end(call, if data.is_empty() { Ok(Given::Done) } else { Err(EFBIG) });
+            return None;
+        }
+        Some(end)
+    }
+
+    // ── nothing is kept ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn read(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
+        let file = &self.files[&ino];
+        let end = offset.saturating_add(u64::from(length)).min(file.size);
+        if offset >= end {
+            return self.end(call, Ok(Given::Data(Vec::new())));
+        }
+        let all = pieces(&file.layout, offset, end - offset);
+        for (index, Piece { number, offset, length }) in all.iter().copied().enumerate() {
+            let operation = self.operation(ino, number, vec![SubOp::Read { offset, length }], Vec::new());
+            self.operations.push_back((operation, For::Call(call, index)));
+        }
+        let left = all.len();
+        let pieces = all.into_iter().map(|piece| (piece.length, None)).collect();
+        self.transfers.insert(call, Transfer::Read { pieces, left });
+    }
+
+    pub(super) fn write_now(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
+        let stamp = self.stamp();
+        let Some(end) = self.end_of(call, offset, &data) else { return };
+        let file = self.files.get_mut(&ino).expect("just seen");
+        file.writes += 1;
+        if file.is_stale_at(end) {
+            let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
+            return self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
+        }
+        self.write(call, ino, offset, data);
+    }
+    pub(super) fn write(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes) {
+        let end = offset + data.len() as u64;
+        let left = self.write_objects(ino, offset, &[data], || For::Call(call, 0));
+        self.transfers.insert(call, Transfer::Write { ino, end, left, failed: None });
+    }
+    /// All of a call's data is written, or some of it cannot be.
+    pub(super) fn written(&mut self, call: CallId, ino: Ino, end: u64, failed: Option<u16>, out: &mut Vec<Output>) {
+        let stamp = self.stamp();
+        let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
+        if let Some(errno) = failed {
+            self.end(call, Err(errno));
+            return self.write_ended(ino, out);
+        }
+        let is_larger = end > file.size;
+        // It may have been cut off meanwhile.
+        if is_larger || !self.knows(ino) {
+            let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
+            return self.request(wrote, Purpose::Written(call, ino), out);
+        }
+        self.dirtied(ino, stamp);
+        self.end(call, Ok(Given::Done));
+        self.write_ended(ino, out);
+    }
+    pub(super) fn write_ended(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        file.writes -= 1;
+        if file.writes == 0 {
+            self.settle(ino, out);
+        }
+    }
+
+    // ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn read_kept(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
+        let file = self.files.get_mut(&ino).expect("just seen");
+        let end = offset.saturating_add(u64::from(length)).min(file.size);
+        if offset >= end {
+            return self.end(call, Ok(Given::Data(Vec::new())));
+        }
+        let follows = std::mem::replace(&mut file.read_to, end) == offset;
+        let in_objects = file.in_objects();
+        let (mut fetches, mut parts) = (BTreeSet::new(), Vec::new());
+        for part in self.cache.read(ino, offset, end - offset) {
+            if let Part::Missing { offset, length } = part {
+                let middle = in_objects.clamp(offset, offset + length);
+                if offset < middle {
+                    self.fetch(ino, offset, middle, &mut fetches);
+                    parts.push(Part::Missing { offset, length: middle - offset });
+                }
+                parts.push(Part::Data(zeros(offset + length - middle)));
+            } else {
+                parts.push(part);
+            }
+        }
+        if follows {
+            self.read_ahead(ino, end);
+        } else if let Some(file) = self.files.get_mut(&ino) {
+            file.ahead = 0;
+        }
+        if fetches.is_empty() {
+            let data = parts.into_iter().filter_map(|part| match part {
+                Part::Data(data) => Some(data),
+                Part::Missing { .. } => None,
+            });
+            return self.end(call, Ok(Given::Data(data.collect())));
+        }
+        let left = fetches.len();
+        for fetch in fetches {
+            self.fetches.get_mut(&fetch).expect("it was just begun").readers.push(call);
+        }
+        self.readers.insert(call, Reader { parts, left, fetched: Vec::new() });
+    }
+
+    /// Begins to read what comes after a place.
+    fn read_ahead(&mut self, ino: Ino, from: u64) {
+        let file = self.files.get_mut(&ino).expect("it is open");
+        if file.ahead == 0 {
+            file.ahead_to = from;
+        }
+        file.ahead = (file.ahead * 2).clamp(*AHEAD.start(), *AHEAD.end());
+        let limit = file.in_objects();
+        let (begin, target) = (file.ahead_to.max(from), (from + file.ahead).min(limit));
+        // In large pieces, or the rest.
+        if target <= begin || (target - begin < file.ahead / 2 && target < limit) {
+            return;
+        }
+        file.ahead_to = target;
+        for part in self.cache.read(ino, begin, target - begin) {
+            if let Part::Missing { offset, length } = part {
+                self.fetch(ino, offset, offset + length, &mut BTreeSet::new());
+            }
+        }
+    }
+
+    /// Reads a range from objects, but for what is being read; which of these reads it takes.
+    fn fetch(&mut self, ino: Ino, offset: u64, end: u64, into: &mut BTreeSet<u64>) {
+        let (mark, file) = (self.cache.reading(ino), &self.files[&ino]);
+        let grant = file.grants;
+        let end = end.next_multiple_of(BLOCK).min(file.in_objects());
+        let mut at = offset / BLOCK * BLOCK;
+        let cache = &self.cache;
+        let of_now = |fetch: &Fetch| fetch.ino == ino && fetch.grant == grant && cache.is_of_now(ino, fetch.mark);
+        let mut known: Vec<(u64, u64, u64)> = self
+            .fetches
+            .iter()
+            .filter(|(_, fetch)| of_now(fetch) && fetch.offset < end && fetch.end > at)
+            .map(|(number, fetch)| (fetch.offset, fetch.end, *number))
+            .collect();
+        known.sort_unstable();
+        for (from, to, number) in known {
+            if at < from {
+                into.insert(self.begin_fetch(ino, at, from, mark, grant));
+            }
+            into.insert(number);
+            at = at.max(to);
+        }
+        if at < end {
+            into.insert(self.begin_fetch(ino, at, end, mark, grant));
+        }
+    }
+    fn begin_fetch(&mut self, ino: Ino, offset: u64, end: u64, mark: Mark, grant: u64) -> u64 {
+        let number = self.next_number();
+        let all = pieces(&self.files[&ino].layout, offset, end - offset);
+        for (index, Piece { number: object, offset, length }) in all.iter().copied().enumerate() {
+            let operation = self.operation(ino, object, vec![SubOp::Read { offset, length }], Vec::new());
+            self.operations.push_back((operation, For::Fetch(number, index)));
+        }
+        let left = all.len();
+        let pieces = all.into_iter().map(|piece| (piece.length, None)).collect();
+        let fetch = Fetch { ino, offset, end, mark, grant, pieces, left, readers: Vec::new() };
+        self.fetches.insert(number, fetch);
+        number
+    }
+
+    /// An object has been read for what is kept, or cannot be.
+    pub(super) fn on_fetched(&mut self, number: u64, index: usize, result: Result<Vec<Bytes>, u16>) {
+        let Some(fetch) = self.fetches.get_mut(&number) else { return };
+        match result {
+            Ok(read) => {
+                let (length, place) = &mut fetch.pieces[index];
+                *place = Some(fill(read, *length));
+                fetch.left -= 1;
+                if fetch.left > 0 {
+                    return;
+                }
+            }
+            Err(errno) => {
+                let readers = self.fetches.remove(&number).map(|fetch| fetch.readers).unwrap_or_default();
+                for call in readers {
+                    if self.readers.remove(&call).is_some() {
+                        self.end(call, Err(errno));
+                    }
+                }
+                return;
+            }
+        }
+        let Fetch { ino, offset, end, mark, grant, pieces, readers, .. } =
+            self.fetches.remove(&number).expect("just seen");
+        // Pieces are in the order of the file.
+        let data: Vec<Bytes> = pieces.into_iter().filter_map(|(_, read)| read).flatten().collect();
+        if self.files.get(&ino).is_some_and(|file| file.grants == grant && file.cap >= FsCap::Cache {}) {
+            self.cache.fill(ino, mark, offset, &data);
+        }
+        for call in readers {
+            let Some(reader) = self.readers.get_mut(&call) else { continue };
+            reader.fetched.push((offset, end, data.clone()));
+            reader.left -= 1;
+            if reader.left == 0 {
+                let data = self.readers.remove(&call).expect("just seen").assemble();
+                self.end(call, Ok(Given::Data(data)));
+            }
+        }
+    }
+}
+
+fn zeros(length: u64) -> Bytes {
+    Bytes::from(vec![0; usize::try_from(length).expect("a part of a call's")])
+}
+
+impl Reader {
+    fn assemble(mut self) -> Vec<Bytes> {
+        self.fetched.sort_unstable_by_key(|(offset, ..)| *offset);
+        let mut data = Vec::new();
+        for part in self.parts {
+            match part {
+                Part::Data(kept) => data.push(kept),
+                Part::Missing { offset, length } => {
+                    let (mut at, end) = (offset, offset + length);
+                    for (from, to, read) in &self.fetched {
+                        if *from <= at && at < *to {
+                            let until = end.min(*to);
+                            data.extend(cut(read, at - from, until - at));
+                            at = until;
+                        }
+                        if at == end {
+                            break;
+                        }
+                    }
+                    debug_assert_eq!(at, end, "all that is missing is fetched");
+                }
+            }
+        }
+        data
+    }
+}

@@ -1,0 +1,239 @@
+//! Data that is written later: when there is much of it, when it is old, when a caller or the server wants it written.
+//!
+//! ```text
+//!  write ─▶ cache, dirty ─▶ flush: objects ─▶ written ─▶ Wrote: how large, and when
+//!                 │ an object full, a second old, too much of all files, Sync, the last close, FsCaps
+//! ```
+//! Data goes to objects first and the size to the server then, as with each write of a file that several
+//! have open; where data from before a truncation may lie, the size first.
+//!
+//! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what cannot be written is an
+//! error of the next call that asks.
+
+use super::*;
+use crate::cache::RunId;
+
+/// What is dirty is written after so long.
+const AFTER: Duration = Duration::from_secs(1);
+/// Bytes of a file in one flush.
+const AT_ONCE: usize = 16 << 20;
+
+/// Adjacent bytes of a file on their way to objects.
+#[derive(Debug)]
+pub(super) struct Flush {
+    ino: Ino,
+    run: RunId,
+    left: usize,
+    failed: Option<u16>,
+    /// Its data was given up meanwhile: how it ends is of no interest.
+    void: bool,
+}
+
+impl Flush {
+    /// Its data is lost, and that was said.
+    pub(super) const fn give_up(&mut self) {
+        self.void = true;
+    }
+}
+
+/// A call that waits until what is dirty is written.
+#[derive(Debug)]
+pub(super) struct Syncing {
+    call: CallId,
+    /// Of one file, or of all.
+    ino: Option<Ino>,
+    files: Vec<Ino>,
+    /// Flushes up to this.
+    up_to: u64,
+    /// What was being written already when it came may have been written over since: that is flushed then.
+    again: bool,
+}
+
+impl Fs {
+    pub(super) const fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+    /// A file was written, and its server has not been told.
+    pub(super) fn dirtied(&mut self, ino: Ino, stamp: Stamp) {
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.dirty = Some(stamp);
+            self.flush_at = self.flush_at.min(self.now + AFTER);
+        }
+    }
+
+    /// Takes data that is written later.
+    pub(super) fn buffer(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
+        let stamp = self.stamp();
+        let Some(end) = self.end_of(call, offset, &data) else { return };
+        self.cache.write(ino, offset, &data);
+        let file = self.files.get_mut(&ino).expect("it is open");
+        file.size = file.size.max(end);
+        let object = u64::from(file.layout.object);
+        self.dirtied(ino, stamp);
+        self.end(call, Ok(Given::Done));
+        if self.cache.untaken_of(ino) >= object {
+            self.flush(ino, out);
+        }
+    }
+
+    /// Begins to write what is dirty of a file.
+    pub(super) fn flush(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        if file.growing || self.cache.untaken_of(ino) == 0 {
+            return;
+        }
+        if file.is_stale_at(file.size) {
+            file.growing = true;
+            let wrote = FsCall::Wrote { ino, size: file.size, mtime: file.dirty.unwrap_or(Stamp(i64::MIN)) };
+            return self.request(wrote, Purpose::Growing(ino), out);
+        }
+        loop {
+            let runs = self.cache.take_dirty(ino, 0..u64::MAX, AT_ONCE);
+            if runs.is_empty() {
+                return;
+            }
+            for run in runs {
+                let number = self.next_number();
+                let left = self.write_objects(ino, run.offset, &run.parts, || For::Flush(number));
+                self.flushes.insert(number, Flush { ino, run: run.id, left, failed: None, void: false });
+                self.files.get_mut(&ino).expect("just seen").flushes.insert(number);
+            }
+        }
+    }
+    pub(super) fn flush_all(&mut self, out: &mut Vec<Output>) {
+        let all: Vec<Ino> = self.cache.dirty_files().collect();
+        all.into_iter().for_each(|ino| self.flush(ino, out));
+    }
+    /// The server knows how large it will be, or does not want it.
+    pub(super) fn grown(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        file.growing = false;
+        match given {
+            Ok(_) => self.flush(ino, out),
+            Err(errno) => {
+                file.failed = Some(errno);
+                file.dirty = None;
+                self.cache.forget(ino);
+            }
+        }
+        self.settle(ino, out);
+    }
+    /// An object has been written, or cannot be.
+    pub(super) fn on_flushed(&mut self, number: u64, result: Result<(), u16>, out: &mut Vec<Output>) {
+        let Some(flush) = self.flushes.get_mut(&number) else { return };
+        flush.left -= 1;
+        flush.failed = flush.failed.or(result.err());
+        if flush.left > 0 {
+            return;
+        }
+        let Flush { ino, run, failed, void, .. } = self.flushes.remove(&number).expect("just seen");
+        match failed {
+            Some(_) => self.cache.failed(ino, run),
+            None => self.cache.written(ino, run),
+        }
+        if let Some(file) = self.files.get_mut(&ino).filter(|_| !void) {
+            file.flushes.remove(&number);
+            file.failed = file.failed.or(failed);
+            self.settle(ino, out);
+        }
+        while self.cache.dirty() < self.config.dirty_max as u64
+            && let Some(write) = self.throttled.pop_back()
+        {
+            self.queue.push_front(write);
+        }
+    }
+    /// Whether nothing of a file is dirty; if there is, it is being written from now on.
+    pub(super) fn is_written(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
+        self.flush(ino, out);
+        self.cache.dirty_of(ino) == 0
+            && self.files.get(&ino).is_none_or(|file| file.flushes.is_empty() && !file.growing)
+    }
+
+    /// Tells the server how large a file is and when it was written, if it does not know.
+    pub(super) fn tell_time(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        if let Some(file) = self.files.get_mut(&ino)
+            && let Some((size, mtime)) = file.tell()
+        {
+            file.telling += 1;
+            self.request(FsCall::Wrote { ino, size, mtime }, Purpose::Told(ino), out);
+        }
+    }
+
+    /// What is old is written, and what is written told.
+    pub(super) fn write_back(&mut self, out: &mut Vec<Output>) {
+        if self.now < self.flush_at || self.state() != State::Connected {
+            return;
+        }
+        self.flush_all(out);
+        let untold = |(ino, file): (&Ino, &File)| {
+            (file.dirty.is_some() && file.recall.is_none() && file.flushes.is_empty() && !file.resizing).then_some(*ino)
+        };
+        let untold: Vec<Ino> = self.files.iter().filter_map(untold).collect();
+        for ino in untold {
+            if self.cache.dirty_of(ino) == 0 {
+                self.tell_time(ino, out);
+            }
+        }
+        let left = self.cache.dirty() > 0 || self.files.values().any(|file| file.dirty.is_some());
+        self.flush_at = if left { self.now + AFTER } else { Time::MAX };
+    }
+
+    // ── callers that wait for it ──────────────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn sync(&mut self, call: CallId, ino: Option<Ino>, out: &mut Vec<Output>) {
+        let files: Vec<Ino> = match ino {
+            Some(ino) => vec![ino],
+            None => self.files.keys().copied().collect(),
+        };
+        files.iter().for_each(|ino| self.flush(*ino, out));
+        self.syncing.push(Syncing { call, ino, files, up_to: self.last_number, again: true });
+    }
+    /// Calls whose data is written go on.
+    pub(super) fn go_on_syncing(&mut self, out: &mut Vec<Output>) {
+        let all = std::mem::take(&mut self.syncing);
+        for mut syncing in all {
+            if !self.is_synced(&syncing) {
+                self.syncing.push(syncing);
+                continue;
+            }
+            if std::mem::take(&mut syncing.again) {
+                syncing.files.iter().for_each(|ino| self.flush(*ino, out));
+                syncing.up_to = self.last_number;
+                if !self.is_synced(&syncing) {
+                    self.syncing.push(syncing);
+                    continue;
+                }
+            }
+            let Syncing { call, ino, files, .. } = syncing;
+            let failed = files.iter().filter_map(|ino| self.files.get_mut(ino)?.failed.take()).last();
+            if let Some(errno) = failed.or_else(|| self.take_lost(ino)) {
+                self.end(call, Err(errno));
+                continue;
+            }
+            for ino in files {
+                self.tell_time(ino, out);
+            }
+            self.syncs.push((call, self.session.next(), ino));
+        }
+        // What was answered is safe now, or lost.
+        let safe = self.session.safe_below();
+        let over: Vec<_> = self.syncs.extract_if(.., |(_, below, _)| *below <= safe).collect();
+        for (call, _, ino) in over {
+            let outcome = self.take_lost(ino).map_or(Ok(Given::Done), Err);
+            self.end(call, outcome);
+        }
+    }
+    fn is_synced(&self, syncing: &Syncing) -> bool {
+        let is_written = |file: &File| !file.growing && file.flushes.range(..=syncing.up_to).next().is_none();
+        syncing.files.iter().all(|ino| self.files.get(ino).is_none_or(is_written))
+    }
+    /// What was answered and is lost is an error, once.
+    fn take_lost(&mut self, ino: Option<Ino>) -> Option<u16> {
+        let lost = match ino {
+            Some(ino) => self.lost.remove(&ino),
+            None => !std::mem::take(&mut self.lost).is_empty(),
+        };
+        lost.then_some(EIO)
+    }
+}

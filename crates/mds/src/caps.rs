@@ -1,0 +1,309 @@
+//! Which clients have a file open, and what each may do with its data (CEPH-03, -08, -15).
+//!
+//! ```text
+//!  who has it open                  each may
+//!  one client, also for writing     Buffer   it writes later, and knows how large the file is
+//!  only for reading                 Cache
+//!  several, some for writing        Sync     reads and writes at once
+//!  another client cuts it off       Nothing  for a moment
+//!
+//!  more than it may: FsCaps 6 ─▶ the client writes what it buffers ─▶ Comply 6
+//!  less than it may, and no other client has more than goes with that: granted, with an answer or with FsCaps
+//!  another client looks at a file that one may be writing: FsCaps 7, the same capability ─▶ Comply 7 says how large it is
+//! ```
+//! Invariants: what two clients were granted, and have not given back, goes together; what a client is
+//! granted comes after what it was told before; if all comply, each is granted what it may.
+
+use nacre_types::{ClientId, Ino};
+use nacre_wire::msg::fs::{FsCap, FsCapNews, FsOpens};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A file that a client has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holding {
+    reads: u32,
+    writes: u32,
+    /// What it was granted and has not given back.
+    cap: FsCap,
+    /// What it was told last and has not answered.
+    asked: Option<(u64, FsCap)>,
+    /// The last number that it has answered.
+    answered: u64,
+}
+
+impl Default for Holding {
+    fn default() -> Self {
+        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, answered: 0 }
+    }
+}
+
+impl Holding {
+    /// What it has when it has answered; it may have by now.
+    fn least(&self) -> FsCap {
+        self.asked.map_or(self.cap, |(_, asked)| self.cap.min(asked))
+    }
+}
+
+/// Whether two clients may have these at a time.
+fn go_together(one: FsCap, other: FsCap) -> bool {
+    let (less, more) = (one.min(other), one.max(other));
+    match more {
+        FsCap::Nothing {} | FsCap::Sync {} => true,
+        FsCap::Cache {} => less != (FsCap::Sync {}),
+        FsCap::Buffer {} => less == FsCap::Nothing {},
+    }
+}
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Caps {
+    files: BTreeMap<Ino, BTreeMap<ClientId, Holding>>,
+    clients: BTreeMap<ClientId, BTreeSet<Ino>>,
+    /// Requests that want all but their own client to do nothing with a file: one at a time.
+    stops: BTreeMap<Ino, (ClientId, u64)>,
+    /// Those who have been told something and have not answered, and of how many files.
+    owing: BTreeMap<ClientId, usize>,
+    /// The last number that was given: never one twice.
+    last: u64,
+    /// To be told, in order.
+    news: Vec<(ClientId, FsCapNews)>,
+    /// Not all have said what they have been granted: nothing is granted.
+    paused: bool,
+}
+
+impl Caps {
+    /// What clients of the rank's last holder have been granted they say one after the other: nothing is granted
+    /// before [`Self::begin`].
+    pub fn paused() -> Self {
+        Self { paused: true, ..Self::default() }
+    }
+    /// All have said what they have, or are clients no more.
+    pub fn begin(&mut self) {
+        if std::mem::take(&mut self.paused) {
+            let all: Vec<Ino> = self.files.keys().copied().collect();
+            all.into_iter().for_each(|ino| self.settle(ino));
+        }
+    }
+
+    // ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether a client has it open.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.files.contains_key(&ino)
+    }
+    /// The client that may be writing a file unseen, if it is not this one.
+    pub fn writer(&self, ino: Ino, but: ClientId) -> Option<ClientId> {
+        let all = self.files.get(&ino)?;
+        let writes = |(client, held): &(&ClientId, &Holding)| **client != but && held.cap == FsCap::Buffer {};
+        all.iter().find(writes).map(|(client, _)| *client)
+    }
+    /// What a client may do with a file, and may be told so.
+    pub fn given(&self, client: ClientId, ino: Ino) -> FsCap {
+        let held = self.files.get(&ino).and_then(|all| all.get(&client));
+        held.map_or(FsCap::Nothing {}, Holding::least)
+    }
+    /// Clients that have not answered.
+    pub fn owing(&self) -> impl Iterator<Item = ClientId> {
+        self.owing.keys().copied()
+    }
+    /// Takes what is to be told, in order.
+    pub fn take(&mut self, into: &mut Vec<(ClientId, FsCapNews)>) {
+        into.append(&mut self.news);
+    }
+
+    // ── who has what open ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// A client has opened a file: what it [may do](Self::given) it is told with the answer.
+    pub fn open(&mut self, client: ClientId, ino: Ino, write: bool) {
+        // What was asked when it had it open before has been answered with the close.
+        let new = Holding { answered: self.last, ..Holding::default() };
+        let held = self.files.entry(ino).or_default().entry(client).or_insert(new);
+        *(if write { &mut held.writes } else { &mut held.reads }) += 1;
+        self.clients.entry(client).or_default().insert(ino);
+        let before = self.news.len();
+        self.settle(ino);
+        let mut at = 0;
+        self.news.retain(|(who, news)| {
+            at += 1;
+            at <= before || *who != client || news.number > 0
+        });
+    }
+    /// It has closed it. What it buffered is written.
+    pub fn close(&mut self, client: ClientId, ino: Ino, write: bool) {
+        let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
+        let times = if write { &mut held.writes } else { &mut held.reads };
+        *times = times.saturating_sub(1);
+        if held.reads == 0 && held.writes == 0 {
+            self.drop_holding(client, ino);
+        } else if held.writes == 0 {
+            held.cap = held.cap.min(FsCap::Cache {});
+        }
+        self.settle(ino);
+    }
+    /// A client says what it has open; whether that is the first time to this holder of the rank. If it is not,
+    /// what it has been granted and does not know of is lost, and what it was told is told again.
+    pub fn greet(&mut self, client: ClientId, opens: &[FsOpens], is_first: bool) {
+        if is_first {
+            self.end(client);
+            for open in opens.iter().filter(|open| open.reads > 0 || open.writes > 0) {
+                let FsOpens { reads, writes, cap, .. } = *open;
+                let held = Holding { reads, writes, cap, answered: self.last, ..Holding::default() };
+                self.files.entry(open.ino).or_default().insert(client, held);
+                if open.alone {
+                    self.stops.entry(open.ino).or_insert((client, 0));
+                }
+                self.clients.entry(client).or_default().insert(open.ino);
+            }
+        }
+        let mut claims: BTreeMap<Ino, FsCap> = opens.iter().map(|open| (open.ino, open.cap)).collect();
+        for ino in self.clients.get(&client).cloned().unwrap_or_default() {
+            let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("both say that it is open");
+            let claim = claims.remove(&ino).unwrap_or(FsCap::Nothing {});
+            held.cap = held.cap.min(claim);
+            if let Some((number, cap)) = held.asked {
+                self.news.push((client, FsCapNews { ino, cap, number }));
+            }
+            self.settle(ino);
+        }
+    }
+    /// A client is gone, and can do nothing any more.
+    pub fn end(&mut self, client: ClientId) {
+        self.news.retain(|(who, _)| *who != client);
+        for ino in self.clients.get(&client).cloned().unwrap_or_default() {
+            self.drop_holding(client, ino);
+            self.settle(ino);
+        }
+        let stopped: Vec<Ino> = self.stops.iter().filter(|(_, (by, _))| *by == client).map(|(ino, _)| *ino).collect();
+        for ino in stopped {
+            self.go_on(ino, client, None);
+        }
+    }
+    fn drop_holding(&mut self, client: ClientId, ino: Ino) {
+        let Some(all) = self.files.get_mut(&ino) else { return };
+        let held = all.remove(&client);
+        if all.is_empty() {
+            self.files.remove(&ino);
+        }
+        if held.is_some_and(|held| held.asked.is_some()) {
+            self.pay(client);
+        }
+        if let Some(of_client) = self.clients.get_mut(&client) {
+            of_client.remove(&ino);
+            if of_client.is_empty() {
+                self.clients.remove(&client);
+            }
+        }
+    }
+    /// A client owes one answer less.
+    fn pay(&mut self, client: ClientId) {
+        if let Some(owed) = self.owing.get_mut(&client) {
+            *owed -= 1;
+            if *owed == 0 {
+                self.owing.remove(&client);
+            }
+        }
+    }
+
+    // ── what is told and answered ─────────────────────────────────────────────────────────────────────────────────────
+
+    /// A client has done what it was told with this number, and with those before it.
+    pub fn comply(&mut self, client: ClientId, ino: Ino, number: u64) {
+        let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
+        held.answered = held.answered.max(number);
+        if let Some((_, cap)) = held.asked.take_if(|(asked, _)| *asked <= number) {
+            held.cap = held.cap.min(cap);
+            self.pay(client);
+        }
+        self.settle(ino);
+    }
+    /// Asks the client that may be writing a file how large it is, for another one: whom, and the number that it answers.
+    pub fn ask(&mut self, ino: Ino, looker: ClientId) -> Option<(ClientId, u64)> {
+        let writer = self.writer(ino, looker)?;
+        let held = self.files[&ino][&writer];
+        let cap = held.asked.map_or(held.cap, |(_, cap)| cap);
+        // What is to be told yet is answered later than now.
+        let waits = self.news.iter().find(|(who, news)| *who == writer && news.ino == ino && news.number > 0);
+        let number = waits.map(|(_, news)| news.number);
+        Some((writer, number.unwrap_or_else(|| self.tell(writer, ino, cap))))
+    }
+    /// Whether it has been answered, or need not be any more.
+    pub fn is_answered(&self, ino: Ino, writer: ClientId, number: u64) -> bool {
+        let held = self.files.get(&ino).and_then(|all| all.get(&writer));
+        held.is_none_or(|held| held.answered >= number)
+    }
+    /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is so.
+    pub fn stop(&mut self, ino: Ino, by: ClientId, number: u64) -> bool {
+        if *self.stops.entry(ino).or_insert((by, number)) != (by, number) {
+            return false;
+        }
+        self.settle(ino);
+        let others = self.files.get(&ino).into_iter().flatten().filter(|(client, _)| **client != by);
+        let mut others = others.map(|(_, held)| held.cap);
+        others.all(|cap| cap == FsCap::Nothing {})
+    }
+    /// What the client wanted others to wait for is done: with that request, or any.
+    pub fn go_on(&mut self, ino: Ino, by: ClientId, number: Option<u64>) {
+        let is_it = |stop: &(ClientId, u64)| stop.0 == by && number.is_none_or(|number| stop.1 == number);
+        if self.stops.get(&ino).is_some_and(is_it) {
+            self.stops.remove(&ino);
+            self.settle(ino);
+        }
+    }
+
+    fn tell(&mut self, client: ClientId, ino: Ino, cap: FsCap) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("it is open there");
+        if held.asked.replace((number, cap)).is_none() {
+            *self.owing.entry(client).or_default() += 1;
+        }
+        self.news.push((client, FsCapNews { ino, cap, number }));
+        number
+    }
+
+    /// What a client may do, all being as it is.
+    fn target(&self, client: ClientId, ino: Ino) -> FsCap {
+        let all = &self.files[&ino];
+        if self.stops.get(&ino).is_some_and(|(by, _)| *by != client) {
+            FsCap::Nothing {}
+        } else if all.values().all(|held| held.writes == 0) {
+            FsCap::Cache {}
+        } else if all.len() == 1 {
+            FsCap::Buffer {}
+        } else {
+            FsCap::Sync {}
+        }
+    }
+    /// Takes back what is too much, and grants what is possible.
+    fn settle(&mut self, ino: Ino) {
+        let Some(all) = self.files.get(&ino).filter(|_| !self.paused) else { return };
+        let clients: Vec<ClientId> = all.keys().copied().collect();
+        // What one is granted may let another one have more.
+        while clients.iter().fold(false, |changed, client| self.settle_one(*client, ino) | changed) {}
+    }
+    /// The same for one client; whether it was granted something.
+    fn settle_one(&mut self, client: ClientId, ino: Ino) -> bool {
+        let target = self.target(client, ino);
+        let held = self.files[&ino][&client];
+        let others = self.files[&ino].iter().filter(|(other, _)| **other != client);
+        let fits =
+            others.into_iter().all(|(_, other)| go_together(other.cap, target) && go_together(other.least(), target));
+        if held.least() > target {
+            // One that writes before another one has forgotten what it read would not be seen by that.
+            self.tell(client, ino, if fits { target } else { FsCap::Nothing {} });
+        } else if held.asked.is_none() && held.cap < target && fits {
+            let all = self.files.get_mut(&ino).expect("just seen");
+            all.get_mut(&client).expect("just seen").cap = target;
+            self.news.push((client, FsCapNews { ino, cap: target, number: 0 }));
+            return true;
+        } else if held.asked.is_none() && held.cap < target && !go_together(held.cap, target) {
+            // All read and write at once, and none may begin to keep what it reads before none writes.
+            self.tell(client, ino, FsCap::Nothing {});
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+#[path = "caps_test.rs"]
+mod tests;

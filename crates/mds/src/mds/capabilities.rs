@@ -1,0 +1,203 @@
+//! Capabilities of files' data: who is told what, and which requests wait for it (see [`crate::caps`]).
+//!
+//! ```text
+//!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
+//!  Stat, Lookup, List of a file that another client may be writing ─▶ wait until that has said how large it is
+//!  Set of a size or time ─▶ waits until no other client does anything with the file
+//!  Alone ─▶ the same, until its end: a client that appends
+//! ```
+//! A client that has not answered, and from which nothing else comes, is evicted, so that others go on.
+
+use super::*;
+use crate::shares::Wait;
+use nacre_wire::msg::fs::{FsCap, FsCapNews, FsGrant, FsStale};
+use std::time::Duration;
+
+/// A client that has not answered, and was not heard for so long, is evicted.
+const DEAF: Duration = Duration::from_secs(10);
+/// One that is heard, and has not answered: it may have much to write.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// Questions that a request waits for: of which file, asked of whom, under which number.
+type Looks = BTreeMap<Ino, (ClientId, u64)>;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(super) struct Capabilities {
+    looks: BTreeMap<(ClientId, u64), Looks>,
+    /// Not told yet, in order, and what others have to forget before.
+    news: Vec<(ClientId, FsCapNews, Option<Vec<Wait>>)>,
+    /// Since when clients have owed an answer.
+    owing: BTreeMap<ClientId, Time>,
+}
+
+impl Mds {
+    /// Whether a request has to wait for what other clients say or do.
+    pub(super) fn waits_for_caps(&mut self, client: ClientId, request: &FsRequest, outcome: &Outcome) -> bool {
+        // What was done once waits for nothing.
+        if request.again.is_some() {
+            return false;
+        }
+        match (&request.call, &outcome.answer) {
+            (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
+                let is_data = changes.size.is_some() || changes.mtime.is_some();
+                is_data && self.caps.is_open(*ino) && !self.caps.stop(*ino, client, request.number)
+            }
+            (FsCall::Alone { ino, ends: false }, FsAnswer::Node { .. }) => {
+                !self.caps.stop(*ino, client, request.number)
+            }
+            (
+                FsCall::Stat { .. } | FsCall::Lookup { .. } | FsCall::Open { .. } | FsCall::Make { .. },
+                FsAnswer::Node { node, made: false },
+            ) => self.waits_for_writers(client, request.number, [node.inode.ino]),
+            (FsCall::List { .. }, FsAnswer::Listed { entries, .. }) => {
+                self.waits_for_writers(client, request.number, entries.iter().map(|listed| listed.node.inode.ino))
+            }
+            _ => false,
+        }
+    }
+    fn waits_for_writers(&mut self, client: ClientId, number: u64, inos: impl IntoIterator<Item = Ino>) -> bool {
+        let caps = &mut self.caps;
+        let mut waits = false;
+        for ino in inos {
+            let looks = self.capabilities.looks.get(&(client, number));
+            let asked = looks.and_then(|looks| looks.get(&ino)).copied();
+            match asked {
+                Some((writer, number)) => waits |= !caps.is_answered(ino, writer, number),
+                None => {
+                    if let Some(asked) = caps.ask(ino, client) {
+                        self.capabilities.looks.entry((client, number)).or_default().insert(ino, asked);
+                        waits = true;
+                    }
+                }
+            }
+        }
+        waits
+    }
+
+    /// A request is done.
+    pub(super) fn caps_concluded(&mut self, client: ClientId, request: &FsRequest, failed: bool) {
+        self.capabilities.looks.remove(&(client, request.number));
+        match &request.call {
+            FsCall::Alone { ends: false, .. } if !failed => {}
+            FsCall::Set { ino, .. } | FsCall::Alone { ino, ends: false } => {
+                self.caps.go_on(*ino, client, Some(request.number));
+                self.try_again = true;
+            }
+            FsCall::Alone { ino, ends: true } => {
+                self.caps.go_on(*ino, client, None);
+                self.try_again = true;
+            }
+            FsCall::Comply { ino, number, .. } => {
+                self.caps.comply(client, *ino, *number);
+                self.try_again = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// A client has opened a file or closed it.
+    pub(super) fn note_opened(&mut self, client: ClientId, opened: Option<Opened>) {
+        let Some(Opened { ino, write, closed }) = opened.filter(|_| self.sessions.contains_key(&client)) else {
+            return;
+        };
+        if closed {
+            self.caps.close(client, ino, write);
+            // What waited for its size, or until it is not open any more.
+            self.try_again = true;
+        } else {
+            self.caps.open(client, ino, write);
+        }
+    }
+    /// What another client keeps of a file's attributes is old as soon as this one may write unseen.
+    pub(super) fn forget_before_writing(&mut self, client: ClientId, file: Option<Ino>, after: &mut sharing::After) {
+        if let Some(ino) = file
+            && self.caps.given(client, ino) == (FsCap::Buffer {})
+        {
+            after.waits.extend(self.others_forget(client, ino));
+        }
+    }
+    fn others_forget(&mut self, client: ClientId, ino: Ino) -> Vec<Wait> {
+        let mut waits = Vec::new();
+        if let Some(home) = self.home(ino) {
+            self.shares.tell(Some(client), home, &FsStale::Node { ino }, &mut waits);
+        }
+        waits
+    }
+    /// An answer says what its client may do with what it has opened.
+    pub(super) fn give_caps(&self, client: ClientId, file: Option<Ino>, reply: &mut FsReply) {
+        let file = file.filter(|_| !matches!(reply.answer, FsAnswer::Failed { .. }));
+        reply.caps = file.map(|ino| FsGrant { ino, cap: self.caps.given(client, ino) }).into_iter().collect();
+    }
+
+    /// Tells clients what they may do from now on.
+    pub(super) fn tell_caps(&mut self) {
+        if !self.is_quiet() {
+            self.caps.begin();
+        }
+        let mut new = Vec::new();
+        self.caps.take(&mut new);
+        self.capabilities.news.extend(new.into_iter().map(|(client, news)| (client, news, None)));
+        let safe = self.journal.safe();
+        let mut told: BTreeMap<ClientId, FsCaps> = BTreeMap::new();
+        for (client, mut news, waits) in std::mem::take(&mut self.capabilities.news) {
+            let Some(session) = self.sessions.get(&client) else { continue };
+            // Before it is welcome it takes nothing.
+            if session.since >= safe {
+                self.capabilities.news.push((client, news, waits));
+                continue;
+            }
+            if news.number == 0 {
+                news.cap = self.caps.given(client, news.ino);
+                if news.cap == (FsCap::Buffer {}) {
+                    let waits = waits.unwrap_or_else(|| self.others_forget(client, news.ino));
+                    if waits.iter().any(|wait| !self.shares.is_met(wait)) {
+                        self.capabilities.news.push((client, news, Some(waits)));
+                        continue;
+                    }
+                }
+            }
+            told.entry(client).or_insert_with(|| FsCaps { items: Vec::new() }).items.push(news);
+        }
+        self.out.extend(told.into_iter().map(|(client, caps)| (client, Say::Caps(caps))));
+        let mut forget = Vec::new();
+        self.shares.take(&mut forget);
+        self.out.extend(forget.into_iter().map(|(client, forget)| (client, Say::Forget(forget))));
+        let owing: BTreeSet<ClientId> = self.caps.owing().collect();
+        self.capabilities.owing.retain(|client, _| owing.contains(client));
+        for client in owing {
+            self.capabilities.owing.entry(client).or_insert(self.now);
+        }
+    }
+
+    fn deaf_at(&self, client: ClientId, since: Time) -> Time {
+        let heard = self.sessions.get(&client).map_or(Time::ZERO, |session| session.heard);
+        (heard.max(since) + DEAF).min(since + SLOW)
+    }
+    /// Clients that do not answer: others go on without them.
+    pub(super) fn evict_deaf(&mut self) {
+        let owing = self.capabilities.owing.iter();
+        let deaf: Vec<ClientId> = owing
+            .filter(|(client, since)| self.deaf_at(**client, **since) <= self.now)
+            .map(|(client, _)| *client)
+            .collect();
+        for client in deaf {
+            self.capabilities.owing.remove(&client);
+            self.evict(client);
+            self.try_again = true;
+        }
+    }
+    /// When that is due.
+    pub(super) fn caps_at(&self) -> Time {
+        let owing = self.capabilities.owing.iter();
+        owing.map(|(client, since)| self.deaf_at(*client, *since)).min().unwrap_or(Time::MAX)
+    }
+    /// A client is gone.
+    pub(super) fn end_caps(&mut self, client: ClientId) {
+        self.caps.end(client);
+        self.capabilities.looks.retain(|(who, _), _| *who != client);
+        self.capabilities.news.retain(|(who, ..)| *who != client);
+        self.capabilities.owing.remove(&client);
+        self.try_again = true;
+    }
+}
