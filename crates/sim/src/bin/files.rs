@@ -25,6 +25,7 @@ fn main() {
                 sum.evictions += report.evictions;
                 sum.own += report.own;
                 sum.data += report.data;
+                sum.appends += report.appends;
             }
             Err(_) => {
                 println!("seed {seed} failed");

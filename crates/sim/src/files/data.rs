@@ -182,7 +182,7 @@ impl Data {
             // What was asked when it was open may still be under way.
             if !is_used {
                 let write = rng.one_in(2);
-                self.asked.insert(begin(Ask::Names(make(file, write))), (file, Doing::Open(write)));
+                self.asked.insert(begin(Ask::Names(make(&format!("data.{file}"), write))), (file, Doing::Open(write)));
             }
             return;
         };
@@ -257,10 +257,11 @@ fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
     Ask::Read { ino, offset: first * BLOCK, length: (count * BLOCK) as u32 }
 }
 
-fn make(file: usize, write: bool) -> FsCall {
+/// Opens a file, and makes it if it is not there.
+pub fn make(name: &str, write: bool) -> FsCall {
     FsCall::Make {
         dir: Ino::ROOT,
-        name: Name::from(&*format!("data.{file}")),
+        name: Name::from(name),
         kind: FileKind::File {},
         mode: MODE,
         uid: 1,

@@ -13,6 +13,7 @@
 mod checked;
 mod data;
 mod judge;
+mod log;
 mod programs;
 mod registry;
 mod view;

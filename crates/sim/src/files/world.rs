@@ -2,6 +2,7 @@
 
 use super::data::{Data, Diary};
 use super::judge::Judge;
+use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
 use super::view::{Asked, Keys, Objects};
@@ -52,12 +53,14 @@ pub struct Report {
     pub own: u64,
     /// Steps of programs with files that several write.
     pub data: u64,
+    /// Steps of programs with a file to which all append.
+    pub appends: u64,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Role {
     Server(Box<Server>),
-    Client { fs: Box<Fs>, own: Own, data: Data, seen: programs::Seen, calls: BTreeSet<nacre_fs::CallId> },
+    Client { fs: Box<Fs>, own: Own, data: Data, log: Log, seen: programs::Seen, calls: BTreeSet<nacre_fs::CallId> },
 }
 
 struct Node {
@@ -112,6 +115,7 @@ struct World {
     after: BTreeMap<(ClientId, Vec<u8>), u64>,
     judge: Judge,
     diary: Diary,
+    book: Book,
     faults: bool,
     works: bool,
     limits: MdsLimits,
@@ -185,6 +189,7 @@ impl World {
             after: BTreeMap::new(),
             judge: Judge::default(),
             diary: Diary::default(),
+            book: Book::default(),
             faults: true,
             works: true,
             limits,
@@ -235,8 +240,8 @@ impl World {
         self.slots.iter().all(|slot| {
             slot.and_then(|id| self.nodes.get(&id)).is_some_and(|node| match &node.role {
                 Role::Server(_) => true,
-                Role::Client { calls, own, data, fs, .. } => {
-                    let waits = !calls.is_empty() || own.is_waiting() || data.is_waiting();
+                Role::Client { calls, own, data, log, fs, .. } => {
+                    let waits = !calls.is_empty() || own.is_waiting() || data.is_waiting() || log.is_waiting();
                     !waits && fs.state() == State::Connected
                 }
             })
@@ -245,8 +250,8 @@ impl World {
     fn open(&self) -> String {
         let open = |(id, node): (&ClientId, &Node)| match &node.role {
             Role::Server(server) => format!("{id} has {:?}: {server:?}", server.rank()),
-            Role::Client { fs, calls, own, data, .. } => {
-                format!("{id} waits for {calls:?}, own: {}, {data:?}, {fs:?}", own.is_waiting())
+            Role::Client { fs, calls, own, data, log, .. } => {
+                format!("{id} waits for {calls:?}, own: {}, {data:?}, {log:?}, {fs:?}", own.is_waiting())
             }
         };
         self.nodes.iter().map(open).collect::<Vec<_>>().join("; ")
@@ -390,7 +395,7 @@ impl World {
         let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
         inputs.push(Input::Tick);
         let mut out = Vec::new();
-        if let Role::Client { fs, own, data, seen, calls } = &mut node.role {
+        if let Role::Client { fs, own, data, log, seen, calls } = &mut node.role {
             let mut begin = |ask: Ask| {
                 let call = fs.begin(ask.clone());
                 self.judge.on_begun(now, id, call, &ask);
@@ -406,6 +411,9 @@ impl World {
             if self.works && self.rng.one_in(4) {
                 data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
+            if self.works && self.rng.one_in(4) {
+                log.next(now, &mut self.rng, &mut self.book, &mut begin);
+            }
         }
         let (objects, keys) = (&mut node.objects, &mut node.keys);
         let next = match &mut node.role {
@@ -415,7 +423,7 @@ impl World {
                 self.report.takeovers += u64::from(!before && server.rank().is_some());
                 server.next_deadline()
             }
-            Role::Client { fs, own, data, calls, .. } => {
+            Role::Client { fs, own, data, log, calls, .. } => {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
                 if fs.evictions() != before {
@@ -423,6 +431,7 @@ impl World {
                     self.report.evictions += 1;
                     self.judge.on_evicted(now, id);
                     data.on_evicted(&mut self.diary);
+                    log.on_evicted(&mut self.book);
                 }
                 let mut ended = Vec::new();
                 fs.ended(&mut ended);
@@ -432,6 +441,8 @@ impl World {
                         self.report.own += 1;
                     } else if data.on_ended(now, &mut self.diary, call, &outcome) {
                         self.report.data += 1;
+                    } else if log.on_ended(now, &mut self.book, call, &outcome) {
+                        self.report.appends += 1;
                     } else {
                         assert!(calls.remove(&call), "{id}: a call ends once");
                     }
@@ -589,8 +600,9 @@ impl World {
             let file_system = NAME.into();
             let config = FsConfig { file_system, instance, unix_ms_at_zero: 1_000, names_max, data_max, dirty_max };
             let own = Own::new(&format!("own.{life}"));
-            let (data, seen, calls) = (Data::new(id), programs::Seen::default(), BTreeSet::new());
-            Role::Client { fs: Box::new(Fs::new(config)), own, data, seen, calls }
+            let (data, log) = (Data::new(id), Log::new(id));
+            let (seen, calls) = (programs::Seen::default(), BTreeSet::new());
+            Role::Client { fs: Box::new(Fs::new(config)), own, data, log, seen, calls }
         };
         let node = Node {
             id,
@@ -612,6 +624,7 @@ impl World {
     fn kill(&mut self, id: ClientId) {
         self.nodes.remove(&id);
         self.diary.on_lost(id, false);
+        self.book.on_lost(id);
         let slot = self.slots.iter().position(|slot| *slot == Some(id)).expect("each node has a slot");
         self.slots[slot] = None;
         let broken: Vec<_> = self.conns.keys().filter(|(one, other)| *one == id || *other == id).copied().collect();
@@ -689,6 +702,7 @@ impl World {
         let lives: Vec<ClientId> = self.nodes.keys().copied().collect();
         let (model, ids) = self.judge.check(&lives);
         self.diary.check();
+        self.book.check();
         // What is in directories and journal together, read by one who was not there.
         let shown = self.read_all();
         let inos: BTreeMap<usize, Ino> = ids.iter().map(|(ino, id)| (*id, *ino)).collect();
