@@ -77,7 +77,9 @@ tests! {
         what_objects_and_metadata_say_is_there_in_the_turn_in_which_it_came,
         what_is_refused_for_want_of_a_map_begins_when_there_is_one,
         what_ends_as_it_is_begun_is_told_in_a_turn_of_its_own,
-        the_services_deadlines_are_no_ones_else;
+        the_services_deadlines_are_no_ones_else,
+        a_service_goes_on_as_a_later_instance,
+        fences_of_a_former_instance_end;
     spanning:
         locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them,
         a_lock_that_somebody_holds_ends_it_before_anything_is_written,
