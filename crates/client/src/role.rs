@@ -724,6 +724,9 @@ impl ObjectCluster for Client {
         self.end_fencing();
         Ok(OpId(id))
     }
+    fn rest_on(&mut self, epoch: Epoch) {
+        self.fence = self.fence.max(epoch);
+    }
     fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
         // The registering operation's number is the cookie: used once in a client's life.
         let cookie = self.next;

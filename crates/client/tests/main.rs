@@ -20,7 +20,8 @@ tests! {
     fences:
         a_fence_ends_with_the_map_that_has_it,
         a_fence_is_asked_for_until_it_is_there_or_refused,
-        fences_under_way_are_bounded;
+        fences_under_way_are_bounded,
+        what_rests_on_a_map_says_so;
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
         a_watch_from_a_revision_tells_that_revision,
