@@ -16,6 +16,7 @@
 //!
 //! Invariant: every call ends once.
 
+mod evicted;
 mod locking;
 
 use self::locking::{LockPurpose, Locking};
@@ -27,7 +28,7 @@ use crate::places::Places;
 use crate::seek::Seek;
 use crate::session::{Answered, Holds, Session};
 use bytes::Bytes;
-use nacre_client::{Completion, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
+use nacre_client::{Completion, Done, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::Message;
@@ -57,7 +58,7 @@ const SEEK_AGAIN: Duration = Duration::from_millis(100);
 pub struct FsConfig {
     /// Which file system.
     pub file_system: Name,
-    /// Which life of the client this is.
+    /// Which instance of the client it begins as: the one of its objects' client.
     pub instance: Instance,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
@@ -132,6 +133,7 @@ pub struct Fs {
     /// What was changed, answered and lost, and was not told yet.
     lost: BTreeSet<Ino>,
     evictions: u64,
+    fencing: evicted::Fencing,
     leaving: bool,
 }
 
@@ -160,6 +162,7 @@ impl Fs {
             ended: Vec::new(),
             lost: BTreeSet::new(),
             evictions: 0,
+            fencing: evicted::Fencing::default(),
             leaving: false,
         }
     }
@@ -200,7 +203,8 @@ impl Fs {
 
     fn on_input(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Message { from: Entity::Client(server), message, .. } if self.session.is_with(server) => {
+            Input::Message { from: Entity::Client(server), message, epoch } if self.session.is_with(server) => {
+                self.fencing.heard(epoch);
                 self.on_message(message, out);
             }
             Input::Gone(Entity::Client(server)) | Input::Absent(Entity::Client(server))
@@ -249,32 +253,12 @@ impl Fs {
             }
             Message::FsPong(pong) => self.session.on_pong(pong.number),
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
-            Message::FsEvicted(evicted) => self.on_evicted(evicted.instance),
+            Message::FsEvicted(evicted) => self.on_evicted(evicted.instance, out),
             Message::FsLocked(locked) => self.on_locked(locked),
             _ => {}
         }
     }
 
-    /// Others went on without this client: it goes on in a new life, and says what was lost to who asks next.
-    fn on_evicted(&mut self, instance: Instance) {
-        self.names.clear();
-        let ended = self.session.on_evicted(instance);
-        if self.session.is_away() {
-            self.evictions += 1;
-            self.locking.on_evicted();
-            self.seek.forget_holder(self.now);
-        }
-        for (number, call, told) in ended {
-            match told {
-                Some(again) => {
-                    self.lost.extend(call.inos());
-                    self.lost.insert(again.made);
-                }
-                // Its caller waits for it.
-                None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }),
-            }
-        }
-    }
     /// How often it was evicted.
     #[must_use]
     pub const fn evictions(&self) -> u64 {
@@ -525,10 +509,15 @@ impl Fs {
 
     fn on_completion(&mut self, completion: Completion, out: &mut Vec<Output>) {
         let Some((call, index)) = self.under_way.remove(&completion.id) else { return };
+        self.fencing.look(&completion);
+        self.piece_ended(call, index, completion.result, out);
+    }
+
+    fn piece_ended(&mut self, call: CallId, index: usize, result: Result<Done, Failure>, out: &mut Vec<Output>) {
         let Some(transfer) = self.transfers.get_mut(&call) else { return };
         match transfer {
             Transfer::Read { pieces, left } => {
-                let read = match completion.result {
+                let read = match result {
                     Ok(done) => done.payload,
                     // A hole.
                     Err(Failure::Refused(OpFailure::NotFound {})) => Vec::new(),
@@ -547,7 +536,7 @@ impl Fs {
                 }
             }
             Transfer::Write { ino, end, left, failed } => {
-                if let Err(why) = &completion.result {
+                if let Err(why) = &result {
                     failed.get_or_insert_with(|| errno_of(why));
                 }
                 *left -= 1;
@@ -662,7 +651,11 @@ impl Service for Fs {
         for completion in done {
             self.on_completion(completion, out);
         }
+        if self.fencing.is_fenced() {
+            self.on_evicted(self.acts_as(), out);
+        }
         self.start_calls(out);
+        objects.rest_on(self.fencing.epoch());
         self.submit(objects);
         let safe = self.session.safe_below();
         for (call, _) in self.syncs.extract_if(.., |(_, below)| *below <= safe) {
@@ -675,6 +668,9 @@ impl Service for Fs {
 
     fn next_deadline(&self) -> Time {
         self.seek.next_deadline().min(self.session.next_deadline())
+    }
+    fn instance(&self) -> Option<Instance> {
+        Some(self.acts_as())
     }
 }
 
