@@ -515,6 +515,10 @@ impl World {
         self.nodes.insert(id, node);
         // It may stand still between deciding and acting.
         let late = if self.faults && self.rng.one_in(2_000) { self.rng.below(8 * SECOND) } else { 0 };
+        // Then it does nothing else meanwhile: what it says later would overtake what it says now.
+        if let Some(node) = self.nodes.get_mut(&id).filter(|_| late > 0) {
+            node.still = node.still.max(now + late);
+        }
         for (op, asked) in begun {
             let row = match &asked {
                 Asked::Operation(operation) => operation.object.name.as_bytes().to_vec(),
