@@ -4,7 +4,7 @@
 //! different hosts), and Ceph's librados.
 
 use bytes::Bytes;
-use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp, SubReply};
 use std::fmt;
@@ -227,6 +227,11 @@ pub trait ObjectCluster {
     fn fence(&mut self, now: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
         let _ = (now, client, instance);
         Err(Refused::Unsupported)
+    }
+    /// What is begun from now on may rest on fences that the map of this epoch has: someone that knows it has said so.
+    /// It is executed only where those fences are in force. Nothing where there are no epochs.
+    fn rest_on(&mut self, epoch: Epoch) {
+        let _ = epoch;
     }
 
     /// Begins to watch an object. The registration ends like any operation, with the completion of

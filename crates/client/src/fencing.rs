@@ -40,6 +40,11 @@ impl Fencing {
         self.open.is_empty()
     }
 
+    /// The numbers of those that have not ended.
+    pub(crate) fn open(&self) -> impl Iterator<Item = u64> {
+        self.open.keys().copied()
+    }
+
     /// Begins one under a number of the caller's; what to send.
     pub(crate) fn begin(&mut self, now: Time, id: u64, client: ClientId, instance: Instance) -> Command {
         let open = self.open.entry(id).or_insert(Open { client, instance, sent: now });

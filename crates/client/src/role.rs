@@ -215,6 +215,19 @@ impl Client {
         }
     }
 
+    /// Goes on as a later instance: what the former one has in flight ends as [`Failure::Unknown`], its watches are lost,
+    /// and nothing that it wanted sent is. Numbers of operations go on, and so does the map.
+    pub(crate) fn begin_again(&mut self, now: Time, instance: Instance) {
+        assert!(instance > self.config.instance, "instances grow");
+        self.out.retain(|output| matches!(output, Output::Halt { .. }));
+        let under_way: Vec<u64> = self.in_flight.keys().copied().chain(self.fencing.open()).collect();
+        under_way.into_iter().for_each(|id| self.abandon(OpId(id)));
+        self.retries.clear();
+        self.config.instance = instance;
+        self.watches.begin_again(instance);
+        self.subscribe(now);
+    }
+
     fn subscribe(&mut self, now: Time) {
         self.asked = now;
         let (have, digest) = self.map.as_ref().map_or_else(Default::default, |map| (map.epoch, map.digest));
@@ -710,6 +723,9 @@ impl ObjectCluster for Client {
         // It may be there already: a client that died without an answer asked for the same.
         self.end_fencing();
         Ok(OpId(id))
+    }
+    fn rest_on(&mut self, epoch: Epoch) {
+        self.fence = self.fence.max(epoch);
     }
     fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
         // The registering operation's number is the cookie: used once in a client's life.

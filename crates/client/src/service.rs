@@ -12,8 +12,14 @@
 //! A server is a client that listens: [`Entity::Client`]. Where a peer listens is the service's to
 //! know, from its metadata, and to tell its host ([`Output::Meet`]).
 //!
+//! A service whose instance was fenced goes on as a later one of the same client: it says so
+//! ([`Service::instance`]), and its objects' client becomes that instance after the turn. The host
+//! sees it ([`Served::instance`]), and opens new connections in that instance's name.
+//!
 //! Invariants: a service has a turn after all that its objects and metadata had to say has come,
-//! and another one while they have more; what it submits leaves with the turn.
+//! and another one while they have more; what it submits leaves with the turn. What an instance had
+//! in flight when it ended is told to the service as [`crate::Failure::Unknown`]; nothing of it is
+//! sent in the next one's name.
 
 use crate::cluster::ObjectCluster;
 use crate::meta::MetaClient;
@@ -48,6 +54,12 @@ pub trait Service {
     fn has_calls(&self) -> bool {
         false
     }
+
+    /// Which instance of its client it acts as: looked at after each turn. A larger one than before ends the former
+    /// one at the objects; requests about metadata and watches of it go on. `None`: always the one that it was made as.
+    fn instance(&self) -> Option<Instance> {
+        None
+    }
 }
 
 impl<S: Service + ?Sized> Service for Box<S> {
@@ -67,6 +79,9 @@ impl<S: Service + ?Sized> Service for Box<S> {
     fn has_calls(&self) -> bool {
         (**self).has_calls()
     }
+    fn instance(&self) -> Option<Instance> {
+        (**self).instance()
+    }
 }
 
 /// A service as a role. See the module head.
@@ -74,7 +89,6 @@ impl<S: Service + ?Sized> Service for Box<S> {
 pub struct Served<S> {
     /// The service itself.
     pub service: S,
-    instance: Instance,
     client: Client,
     metadata: MetaClient,
     /// What is the service's, of the turn's inputs.
@@ -86,13 +100,14 @@ impl<S: Service> Served<S> {
     #[must_use]
     pub fn new(service: S, config: ClientConfig, now: Time) -> Self {
         let metadata = MetaClient::new(config.instance);
-        Self { service, instance: config.instance, client: Client::new(config, now), metadata, own: Vec::new() }
+        Self { service, client: Client::new(config, now), metadata, own: Vec::new() }
     }
 
-    /// Which life of the client this is, for handshakes.
+    /// Which instance of the client this is, for handshakes. Once it is another one, connections that were opened in
+    /// the former one's name are to be closed.
     #[must_use]
     pub const fn instance(&self) -> Instance {
-        self.instance
+        self.client.instance()
     }
     /// Whether a monitor owes it an answer: its host does not end the session for silence alone.
     #[must_use]
@@ -153,6 +168,9 @@ impl<S: Service> Role for Served<S> {
         let mut own = std::mem::take(&mut self.own);
         self.service.on_turn(now, &mut own.drain(..), &mut self.client, &mut self.metadata, out);
         self.own = own;
+        if let Some(instance) = self.service.instance().filter(|instance| *instance > self.client.instance()) {
+            self.client.begin_again(now, instance);
+        }
         self.client.take_outputs(out);
         let mut messages = Vec::new();
         self.metadata.take_outputs(&mut messages);

@@ -81,6 +81,13 @@ impl Watches {
         Self { client, instance, watches: BTreeMap::new(), events: Vec::new() }
     }
 
+    /// The client goes on as a later instance: watches are of one.
+    pub fn begin_again(&mut self, instance: Instance) {
+        let all: Vec<u64> = self.watches.keys().copied().collect();
+        all.into_iter().for_each(|cookie| self.lose(cookie));
+        self.instance = instance;
+    }
+
     /// The operation that registers it has been submitted.
     pub fn begin(&mut self, now: Time, cookie: u64, pool: PoolId, object: ObjectId, timeout: Duration) {
         let watch = Watch {

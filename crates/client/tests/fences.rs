@@ -89,3 +89,13 @@ pub fn fences_under_way_are_bounded() {
     }
     assert_eq!(rig.role.fence(rig.now, OTHER, Instance(1)), Err(Refused::Busy));
 }
+
+/// A server says something with the map that fences the one whose place its client takes.
+pub fn what_rests_on_a_map_says_so() {
+    let mut rig = Rig::new();
+    let later = Epoch(rig.map.epoch.0 + 5);
+    rig.role.rest_on(later);
+    rig.role.rest_on(rig.map.epoch);
+    let (_, request) = rig.submit_to("a", SubOp::Stat {});
+    assert_eq!(request.fence, later);
+}

@@ -20,7 +20,8 @@ tests! {
     fences:
         a_fence_ends_with_the_map_that_has_it,
         a_fence_is_asked_for_until_it_is_there_or_refused,
-        fences_under_way_are_bounded;
+        fences_under_way_are_bounded,
+        what_rests_on_a_map_says_so;
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
         a_watch_from_a_revision_tells_that_revision,
@@ -77,7 +78,9 @@ tests! {
         what_objects_and_metadata_say_is_there_in_the_turn_in_which_it_came,
         what_is_refused_for_want_of_a_map_begins_when_there_is_one,
         what_ends_as_it_is_begun_is_told_in_a_turn_of_its_own,
-        the_services_deadlines_are_no_ones_else;
+        the_services_deadlines_are_no_ones_else,
+        a_service_goes_on_as_a_later_instance,
+        fences_of_a_former_instance_end;
     spanning:
         locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them,
         a_lock_that_somebody_holds_ends_it_before_anything_is_written,

@@ -3,7 +3,7 @@
 use crate::rig::{ME, Rig, config};
 use nacre_client::{Completion, MetaDone, MetaWatchId, Metadata, ObjectCluster, Operation, Served, Service, WatchNews};
 use nacre_role::{Input, Output, Role};
-use nacre_types::{ClientId, Entity, Epoch, MonId, Name, ObjectId, OsdId, PoolId, Time};
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PoolId, Time};
 use nacre_wire::msg::client::{OpReply, SubOp, SubReply};
 use nacre_wire::msg::meta::{MetaCall, MetaEvent, MetaEvents, MetaReply, MetaResult, MetaSpan};
 use nacre_wire::msg::monitor::MapFull;
@@ -24,6 +24,8 @@ struct Noting {
     deadline: Option<Time>,
     out: Vec<Output>,
     refused: u32,
+    instance: Option<Instance>,
+    fence: Option<(Entity, Instance)>,
 }
 
 impl Service for Noting {
@@ -64,6 +66,9 @@ impl Service for Noting {
         if let Some(call) = self.call.take() {
             metadata.submit(now, call).expect("room");
         }
+        if let Some((Entity::Client(client), instance)) = self.fence.take() {
+            objects.fence(now, client, instance).expect("room");
+        }
         if let Some(span) = self.watch.take() {
             metadata.watch(span, 0);
         }
@@ -71,6 +76,9 @@ impl Service for Noting {
     }
     fn next_deadline(&self) -> Time {
         self.deadline.unwrap_or(Time::MAX)
+    }
+    fn instance(&self) -> Option<Instance> {
+        self.instance
     }
 }
 
@@ -215,4 +223,63 @@ pub fn the_services_deadlines_are_no_ones_else() {
     host.now = due;
     let again = |output: &Output| matches!(output, Output::SendMon { message: Message::MetaRequest(_) });
     assert!(due < Time::MAX && host.turn([Input::Tick]).iter().any(again), "sent again");
+}
+
+/// It was fenced, and goes on as the next instance: whatever it had begun has an end, its objects know it by its new
+/// instance, and an answer to the former one is none to it.
+pub fn a_service_goes_on_as_a_later_instance() {
+    let requests = |out: Vec<Output>| {
+        let request = |output| match output {
+            Output::Send { to, message: Message::OpRequest(request, _), .. } => Some((to, request)),
+            _ => None,
+        };
+        out.into_iter().filter_map(request).collect::<Vec<_>>()
+    };
+    let mut host = Host::connected();
+    host.role.service.operation = Some(stat());
+    host.role.service.call = Some(range("k".into()));
+    let sent = requests(host.turn([]));
+    let [(osd, first)] = &sent[..] else { panic!("{sent:?}") };
+    // Begun in the turn in which it says so: it is not sent, in no one's name.
+    host.role.service.operation = Some(stat());
+    host.role.service.instance = Some(Instance(2));
+    let out = host.turn([]);
+    assert!(out.iter().any(|output| matches!(output, Output::SendMon { message: Message::Subscribe(_) })), "{out:?}");
+    assert_eq!((requests(out), host.role.instance(), host.role.next_deadline()), (vec![], Instance(2), Time::ZERO));
+    assert!(host.role.map().is_some(), "what it knows it knows");
+    host.turns();
+    host.role.service.operation = Some(stat());
+    let sent = requests(host.turn([]));
+    assert_eq!(host.turns(), [["object false", "object false"]]);
+    let [(_, next)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((first.request.instance, next.request.instance), (Instance(1), Instance(2)));
+    assert!(next.request.sequence > first.request.sequence + 1, "numbers go on");
+    let reply = |request| {
+        let (version, results) = (nacre_types::Version::NONE, vec![SubReply::Done {}]);
+        message(*osd, Message::OpReply(OpReply { request, failure: None, version, results, attempt: 1 }, Vec::new()))
+    };
+    let stale = nacre_wire::msg::client::RequestId { instance: Instance(1), ..next.request };
+    host.turn([reply(first.request), reply(stale)]);
+    host.turn([reply(next.request)]);
+    assert_eq!(host.turns(), [vec![], vec!["object true".to_owned()]]);
+    // Monitors do not fence: what they are asked is asked again over the next session.
+    let out = host.turn([Input::Gone(MON), Input::MonSession]);
+    assert!(out.iter().any(|output| matches!(output, Output::SendMon { message: Message::MetaRequest(_) })), "{out:?}");
+    host.turn([]);
+    assert_eq!(requests(host.turn([])), [], "it is said once");
+}
+
+/// Fences end as well.
+pub fn fences_of_a_former_instance_end() {
+    let mut host = Host::connected();
+    host.role.service.fence = Some((PEER, Instance(4)));
+    let command =
+        |out: &[Output]| out.iter().any(|output| matches!(output, Output::SendMon { message: Message::Command(_) }));
+    assert!(command(&host.turn([])) && host.role.awaits_monitors());
+    host.role.service.instance = Some(Instance(2));
+    host.turn([]);
+    assert!(!host.role.awaits_monitors());
+    host.turns();
+    host.turn([]);
+    assert_eq!(host.turns(), [["object false"]]);
 }

@@ -136,6 +136,10 @@ impl File {
         // A size that was told with each write would undo a truncation that is under way, said again.
         Some((if self.knows_more() { self.size } else { 0 }, mtime))
     }
+    /// How large it is and when it was written, if the server does not know.
+    pub fn say(&self) -> Option<(u64, Stamp)> {
+        self.dirty.map(|mtime| (if self.knows_more() { self.size } else { 0 }, mtime))
+    }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {
         let FsPlace { dir, name } = self.place.clone().filter(|_| self.told == 0)?;

@@ -18,6 +18,7 @@
 mod appending;
 mod capabilities;
 mod data;
+mod evicted;
 mod flushing;
 mod locking;
 
@@ -63,7 +64,7 @@ const SEEK_AGAIN: Duration = Duration::from_millis(100);
 pub struct FsConfig {
     /// Which file system.
     pub file_system: Name,
-    /// Which life of the client this is.
+    /// Which instance of the client it begins as: the one of its objects' client.
     pub instance: Instance,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
@@ -112,6 +113,8 @@ enum Purpose {
     Growing(Ino),
     /// How large a file is and when it was written, for which no one waits.
     Told(Ino),
+    /// The same, for others who look.
+    Said,
 }
 
 /// What an operation on an object is for.
@@ -168,6 +171,7 @@ pub struct Fs {
     /// What was changed, answered and lost, and was not told yet.
     lost: BTreeSet<Ino>,
     evictions: u64,
+    fencing: evicted::Fencing,
     leaving: bool,
 }
 
@@ -204,6 +208,7 @@ impl Fs {
             ended: Vec::new(),
             lost: BTreeSet::new(),
             evictions: 0,
+            fencing: evicted::Fencing::default(),
             leaving: false,
         }
     }
@@ -244,7 +249,8 @@ impl Fs {
 
     fn on_input(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Message { from: Entity::Client(server), message, .. } if self.session.is_with(server) => {
+            Input::Message { from: Entity::Client(server), message, epoch } if self.session.is_with(server) => {
+                self.fencing.heard(epoch);
                 self.on_message(message, out);
             }
             Input::Gone(Entity::Client(server)) | Input::Absent(Entity::Client(server))
@@ -310,27 +316,6 @@ impl Fs {
         }
     }
 
-    /// Others went on without this client: it goes on in a new life, and says what was lost to who asks next.
-    fn on_evicted(&mut self, instance: Instance, out: &mut Vec<Output>) {
-        self.names.clear();
-        let ended = self.session.on_evicted(instance);
-        if self.session.is_away() {
-            self.evictions += 1;
-            self.lose_data();
-            self.locking.on_evicted();
-            self.seek.forget_holder(self.now);
-        }
-        for (number, call, told) in ended {
-            match told {
-                Some(again) => {
-                    self.lost.extend(call.inos());
-                    self.lost.insert(again.made);
-                }
-                // Its caller waits for it.
-                None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }, out),
-            }
-        }
-    }
     /// How often it was evicted.
     #[must_use]
     pub const fn evictions(&self) -> u64 {
@@ -414,7 +399,7 @@ impl Fs {
                     file.failed = Some(errno);
                 }
             }
-            None => {}
+            Some(Purpose::Said) | None => {}
         }
     }
 
@@ -533,18 +518,22 @@ impl Fs {
 
     fn on_completion(&mut self, completion: Completion, out: &mut Vec<Output>) {
         let Some(whom) = self.under_way.remove(&completion.id) else { return };
+        self.fencing.look(&completion);
+        self.piece_ended(whom, completion.result, out);
+    }
+
+    fn piece_ended(&mut self, whom: For, result: Result<Done, Failure>, out: &mut Vec<Output>) {
         let (call, index) = match whom {
             For::Call(call, index) => (call, index),
             For::Flush(number) => {
-                let result = completion.result.map(drop).map_err(|why| errno_of(&why));
-                return self.on_flushed(number, result, out);
+                return self.on_flushed(number, result.map(drop).map_err(|why| errno_of(&why)), out);
             }
-            For::Fetch(number, index) => return self.on_fetched(number, index, read_of(completion.result)),
+            For::Fetch(number, index) => return self.on_fetched(number, index, read_of(result)),
         };
         let Some(transfer) = self.transfers.get_mut(&call) else { return };
         match transfer {
             Transfer::Read { pieces, left } => {
-                let read = match read_of(completion.result) {
+                let read = match read_of(result) {
                     Ok(read) => read,
                     Err(errno) => {
                         self.transfers.remove(&call);
@@ -561,7 +550,7 @@ impl Fs {
                 }
             }
             Transfer::Write { ino, end, left, failed } => {
-                if let Err(why) = &completion.result {
+                if let Err(why) = &result {
                     failed.get_or_insert_with(|| errno_of(why));
                 }
                 *left -= 1;
@@ -659,9 +648,13 @@ impl Service for Fs {
         for completion in done {
             self.on_completion(completion, out);
         }
+        if self.fencing.is_fenced() {
+            self.on_evicted(self.acts_as(), out);
+        }
         self.start_calls(out);
         self.write_back(out);
         self.go_on_syncing(out);
+        objects.rest_on(self.fencing.epoch());
         self.submit(objects);
         if self.leaving {
             self.session.leave(out);
@@ -671,6 +664,9 @@ impl Service for Fs {
     fn next_deadline(&self) -> Time {
         let flush = if self.state() == State::Connected { self.flush_at } else { Time::MAX };
         self.seek.next_deadline().min(self.session.next_deadline()).min(flush)
+    }
+    fn instance(&self) -> Option<Instance> {
+        Some(self.acts_as())
     }
 }
 

@@ -120,6 +120,9 @@ impl Session {
             lease: Time::ZERO,
         }
     }
+    pub const fn instance(&self) -> Instance {
+        self.instance
+    }
     pub const fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open(_))
     }

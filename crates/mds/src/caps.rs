@@ -15,6 +15,7 @@
 //! granted comes after what it was told before; if all comply, each is granted what it may.
 
 use nacre_types::{ClientId, Ino};
+use nacre_wire::fs::Stamp;
 use nacre_wire::msg::fs::{FsCap, FsCapNews, FsOpens};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,11 +30,13 @@ struct Holding {
     asked: Option<(u64, FsCap)>,
     /// The last number that it has answered.
     answered: u64,
+    /// How large it has made the file, and when, without having written that.
+    told: Option<(u64, Stamp)>,
 }
 
 impl Default for Holding {
     fn default() -> Self {
-        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, answered: 0 }
+        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, answered: 0, told: None }
     }
 }
 
@@ -96,6 +99,15 @@ impl Caps {
         let all = self.files.get(&ino)?;
         let writes = |(client, held): &(&ClientId, &Holding)| **client != but && held.cap == FsCap::Buffer {};
         all.iter().find(writes).map(|(client, _)| *client)
+    }
+    /// What another client has said of a file that it may be writing: size and time.
+    pub fn told(&self, ino: Ino, but: ClientId) -> Option<(u64, Stamp)> {
+        let writer = self.writer(ino, but)?;
+        self.files[&ino][&writer].told
+    }
+    /// The file is cut off: what was said before counts no more.
+    pub fn forget_told(&mut self, ino: Ino) {
+        self.files.get_mut(&ino).into_iter().flatten().for_each(|(_, held)| held.told = None);
     }
     /// What a client may do with a file, and may be told so.
     pub fn given(&self, client: ClientId, ino: Ino) -> FsCap {
@@ -207,8 +219,10 @@ impl Caps {
     // ── what is told and answered ─────────────────────────────────────────────────────────────────────────────────────
 
     /// A client has done what it was told with this number, and with those before it.
-    pub fn comply(&mut self, client: ClientId, ino: Ino, number: u64) {
+    /// `told`: how large it has made the file, and when, if that is not written.
+    pub fn comply(&mut self, client: ClientId, ino: Ino, number: u64, told: Option<(u64, Stamp)>) {
         let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
+        held.told = told;
         held.answered = held.answered.max(number);
         if let Some((_, cap)) = held.asked.take_if(|(asked, _)| *asked <= number) {
             held.cap = held.cap.min(cap);

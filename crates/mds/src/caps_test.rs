@@ -234,7 +234,7 @@ impl World {
                 match request {
                     Request::Open { write } => self.caps.open(BOTH[who], INO, write),
                     Request::Close { write } => self.caps.close(BOTH[who], INO, write),
-                    Request::Comply { number } => self.caps.comply(BOTH[who], INO, number),
+                    Request::Comply { number } => self.caps.comply(BOTH[who], INO, number, None),
                     Request::Cut {} => {
                         if !self.caps.stop(INO, BOTH[who], number) {
                             continue;
@@ -385,7 +385,8 @@ fn who_looks_is_told_by_who_writes() {
     assert_eq!(news, [(BOTH[0], FsCapNews { ino: INO, cap: FsCap::Buffer {}, number })]);
     let (_, later) = caps.ask(INO, BOTH[1]).expect("what it says to the first may be older");
     assert!(later > number && !caps.is_answered(INO, writer, number));
-    caps.comply(writer, INO, number);
+    caps.comply(writer, INO, number, Some((9, Stamp(8))));
+    assert_eq!((caps.told(INO, BOTH[1]), caps.told(INO, writer)), (Some((9, Stamp(8))), None));
     assert!(caps.is_answered(INO, writer, number) && !caps.is_answered(INO, writer, later));
     caps.close(writer, INO, true);
     caps.open(writer, INO, true);

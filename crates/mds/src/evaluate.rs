@@ -226,11 +226,14 @@ impl Run<'_> {
                 self.wrote(*ino, *size, *mtime)
             }
             FsCall::Wrote { ino, size, mtime } => self.wrote(*ino, *size, *mtime),
+            // What is not written is nothing that could be journaled (`mds/capabilities.rs`).
             FsCall::Alone { ino, ends: false } => {
                 let inode = self.inode(*ino)?;
                 Ok(self.shown(inode, false))
             }
-            FsCall::Alone { .. } | FsCall::Comply { mtime: Stamp(0), .. } => Ok(FsAnswer::Done {}),
+            FsCall::Alone { .. } | FsCall::Comply { mtime: Stamp(0), .. } | FsCall::Comply { written: false, .. } => {
+                Ok(FsAnswer::Done {})
+            }
             FsCall::Comply { ino, size, mtime, .. } => self.wrote(*ino, *size, *mtime),
             // Of the tree they say nothing: `Mds` has them.
             FsCall::Lock { .. } | FsCall::Unlock { .. } | FsCall::TestLock { .. } | FsCall::CancelLock { .. } => {

@@ -12,13 +12,15 @@
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
 //! * `capabilities`: what they may do with the data of files;
-//! * `data`: what no name leads to is removed; `locking`: advisory locks.
+//! * `data`: what no name leads to is removed; `locking`: advisory locks;
+//! * `evicting`: sessions of clients that were waited for long enough.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
 
 mod capabilities;
 mod data;
+mod evicting;
 mod flushing;
 mod loading;
 mod locking;
@@ -26,6 +28,7 @@ mod opening;
 mod sharing;
 mod writing;
 
+pub use self::evicting::Greeted;
 use crate::caps::Caps;
 use crate::change::Change;
 use crate::dirty::Dirty;
@@ -182,6 +185,7 @@ enum Purpose {
     Append,
     Page { dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)> },
     Remove(Ino),
+    Fence(ClientId),
 }
 
 /// See the module head.
@@ -226,6 +230,7 @@ pub struct Mds {
     /// Clients of the rank's last holder that have not sent again what was not safe, and until when that is waited for.
     expected: BTreeSet<ClientId>,
     quiet_until: Time,
+    evicting: evicting::Evicting,
     /// The batch that says that this holder has the rank: nothing is answered before it is safe.
     since: u64,
     /// Who changed a directory or inode, until that is safe, and all have forgotten what was before.
@@ -277,6 +282,7 @@ impl Mds {
             settling: BTreeMap::new(),
             expected: BTreeSet::new(),
             quiet_until: Time::ZERO,
+            evicting: evicting::Evicting::default(),
             since: 0,
             fresh: BTreeMap::new(),
             held: Vec::new(),
@@ -306,8 +312,9 @@ impl Mds {
     /// When it wants a turn, if nothing comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
-        let quiet = if self.is_quiet() { self.quiet_until } else { Time::MAX };
-        quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at())
+        let quiet = if self.is_quiet() && self.now < self.quiet_until { self.quiet_until } else { Time::MAX };
+        let evicting = self.evicting.next_deadline();
+        quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at()).min(evicting)
     }
     /// Whether nothing is under way and all is safe.
     #[must_use]
@@ -326,8 +333,14 @@ impl Mds {
 
     /// A client's connection is new, or it is new itself; `opens` is what it has open. One that is
     /// `known` is not taken for a new one: its session may have ended.
-    pub fn on_session(&mut self, client: ClientId, instance: Instance, known: (bool, u64), opens: &[FsOpens]) {
-        self.on_session_with(client, instance, known, opens, (&[], &[]));
+    pub fn on_session(
+        &mut self,
+        client: ClientId,
+        instance: Instance,
+        known: (bool, u64),
+        opens: &[FsOpens],
+    ) -> Greeted {
+        self.on_session_with(client, instance, known, opens, (&[], &[]))
     }
     /// The same, with what it has locked and which locks it waits for.
     pub fn on_session_with(
@@ -337,13 +350,12 @@ impl Mds {
         (known, greeting): (bool, u64),
         opens: &[FsOpens],
         (locks, waits): (&[FsLock], &[FsLockWait]),
-    ) {
+    ) -> Greeted {
         if !self.is_live() {
-            return;
+            return Greeted::NotYet;
         }
-        if known && self.sessions.get(&client).is_none_or(|session| session.instance != instance) {
-            self.out.push((client, Say::Evicted(FsEvicted { instance })));
-            return;
+        if let Some(greeted) = self.judge_greeting(client, instance, known) {
+            return greeted;
         }
         // Over a new connection it begins with nothing that it keeps.
         self.void_shares(client);
@@ -364,41 +376,46 @@ impl Mds {
             self.release_locks(client);
         }
         self.inherit_locks(client, is_new, locks, waits);
+        Greeted::Taken
     }
     /// It has sent again all that was not safe.
     pub fn on_caught_up(&mut self, client: ClientId) {
-        self.expected.remove(&client);
-        self.try_again = true;
-    }
-    /// A client was waited for long enough.
-    pub fn evict(&mut self, client: ClientId) {
-        if let Some(session) = self.sessions.get(&client) {
-            self.out.push((client, Say::Evicted(FsEvicted { instance: session.instance })));
-            self.on_leave(client);
+        if !self.evicting.has(client) {
+            self.expected.remove(&client);
+            self.try_again = true;
         }
     }
     /// A client goes for good.
     pub fn on_leave(&mut self, client: ClientId) {
+        if !self.evicting.has(client) {
+            self.end_session(client);
+        }
+    }
+    fn forget_requests(&mut self, client: ClientId) {
+        self.waiting.retain(|(who, _)| *who != client);
+        self.asked.retain(|(who, _)| *who != client);
+    }
+    fn end_session(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.remove(&client) {
             self.journal.push_client(Known { client, instance: session.instance, here: false });
             self.expected.remove(&client);
-            self.waiting.retain(|(who, _)| *who != client);
-            self.asked.retain(|(who, _)| *who != client);
+            self.forget_requests(client);
             self.void_shares(client);
             self.end_caps(client);
             self.release_locks(client);
         }
     }
-    /// Whether clients may still send again what was not safe: until then nothing new is done.
+    /// Whether clients may still send again what was not safe, or act without having come: until then nothing new is done.
     fn is_quiet(&self) -> bool {
-        !self.expected.is_empty() && self.now < self.quiet_until
+        !self.expected.is_empty()
     }
 
     /// A request arrived.
     pub fn on_request(&mut self, client: ClientId, request: FsRequest) {
         let safe = self.journal.safe();
         let shares = &self.shares;
-        let Some(session) = self.sessions.get_mut(&client).filter(|session| session.since < safe) else { return };
+        let may_ask = |session: &&mut Session| session.since < safe && !self.evicting.has(client);
+        let Some(session) = self.sessions.get_mut(&client).filter(may_ask) else { return };
         session.safe_below = session.safe_below.max(request.safe_below);
         session.answers = session.answers.split_off(&session.safe_below);
         if request.number < session.safe_below || request.number >= session.safe_below + FS_WINDOW {
@@ -440,11 +457,11 @@ impl Mds {
         self.release_held();
         if self.is_live() {
             self.evict_deaf();
-            if !self.is_quiet() && !self.expected.is_empty() {
-                // They did not come: they are clients no more, and others have waited for long enough.
-                std::mem::take(&mut self.expected).into_iter().for_each(|client| self.evict(client));
-                self.try_again = true;
+            if self.is_quiet() && self.now >= self.quiet_until {
+                // They did not come: others have waited for long enough.
+                self.expected.clone().into_iter().for_each(|client| self.evict(client));
             }
+            self.fence_evicted(objects);
             loop {
                 while std::mem::take(&mut self.try_again) {
                     self.serve();
@@ -546,10 +563,11 @@ impl Mds {
             };
             let (stamp, is_given) = (setting.now, setting.ino == given);
             match evaluate(&self.tree, &request.call, &setting) {
-                Verdict::Done(outcome) if self.waits_for_caps(client, &request, &outcome) => {
-                    self.waiting.push_back((client, request));
-                }
-                Verdict::Done(outcome) => {
+                Verdict::Done(mut outcome) => {
+                    if self.waits_for_caps(client, &request, &mut outcome) {
+                        self.waiting.push_back((client, request));
+                        continue;
+                    }
                     if outcome.took_ino && is_given {
                         self.journal.take_serial();
                     }
@@ -690,6 +708,7 @@ impl Mds {
             (Purpose::Page { dir, frag, .. }, Err(_)) => self.lose(dir, frag),
             (Purpose::Remove(ino), Err(_)) if not_there => self.part_removed(ino),
             (Purpose::Remove(ino), Ok(_)) => self.part_removed(ino),
+            (Purpose::Fence(client), ended) => self.on_fenced(client, ended.is_ok()),
             (
                 Purpose::ReadHead
                 | Purpose::Journal(_)
@@ -743,6 +762,7 @@ impl std::fmt::Debug for Mds {
         f.debug_struct("Mds")
             .field("live", &self.is_live())
             .field("quiet", &self.is_quiet())
+            .field("evicting", self.evicting.open())
             .field("waiting", &waiting)
             .field("loading", &self.loading)
             .field("lost", &self.lost)

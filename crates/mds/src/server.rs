@@ -13,7 +13,7 @@
 
 use crate::claim::{Claim, Vacancy};
 use crate::lease::Lease;
-use crate::mds::{Mds, MdsConfig, MdsLimits, Say};
+use crate::mds::{Greeted, Mds, MdsConfig, MdsLimits, Say};
 use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Name, Rank, Time};
@@ -58,7 +58,7 @@ struct Tenure {
     serves: bool,
     /// Since when clients have no connection.
     gone: BTreeMap<ClientId, Time>,
-    /// Sessions that wait until the journal has been read.
+    /// Sessions that wait until the journal has been read, or until the one before them has ended.
     greeted: BTreeMap<ClientId, FsSession>,
     /// What arrived and has not been looked at.
     inbox: VecDeque<(ClientId, Message)>,
@@ -313,10 +313,8 @@ impl Tenure {
             while let Some((client, message)) = self.inbox.pop_front() {
                 self.on_message(now, client, message, out);
             }
-            if self.mds.is_live() {
-                for (client, session) in std::mem::take(&mut self.greeted) {
-                    self.begin(now, client, &session);
-                }
+            for (client, session) in std::mem::take(&mut self.greeted) {
+                self.begin(now, client, session);
             }
             let mut said = Vec::new();
             self.mds.on_turn(now, objects, &mut said);
@@ -352,14 +350,12 @@ impl Tenure {
                     return out.push(away(client, "this server has another rank"));
                 }
                 self.gone.remove(&client);
-                if self.mds.is_live() {
-                    self.begin(now, client, &session);
-                } else {
-                    self.greeted.insert(client, session);
-                }
+                self.begin(now, client, session);
             }
             Message::FsRequest(request) => self.mds.on_request(client, request),
             Message::FsForgot(forgot) => self.mds.on_forgot(client, forgot),
+            // It would keep what it was told for longer.
+            Message::FsPing(_) if self.mds.is_evicting(client) => {}
             Message::FsPing(FsPing { number }) => {
                 let (to, before) = (Entity::Client(client), Some(self.lease.until()));
                 out.push(Output::Send { to, message: Message::FsPong(FsPong { number }), before });
@@ -373,11 +369,13 @@ impl Tenure {
         }
     }
 
-    fn begin(&mut self, now: Time, client: ClientId, session: &FsSession) {
+    fn begin(&mut self, now: Time, client: ClientId, session: FsSession) {
         let known = (session.known, session.greeting);
         let locks = (&*session.locks, &*session.waits);
-        self.mds.on_session_with(client, session.instance, known, &session.opens, locks);
-        self.mds.on_heard(now, client);
+        match self.mds.on_session_with(client, session.instance, known, &session.opens, locks) {
+            Greeted::Taken => self.mds.on_heard(now, client),
+            Greeted::NotYet => drop(self.greeted.insert(client, session)),
+        }
     }
 
     fn next_deadline(&self) -> Time {
@@ -386,7 +384,8 @@ impl Tenure {
             return self.lease.next_deadline();
         }
         let gone = self.gone.values().min().map_or(Time::MAX, |since| *since + CLIENT_GONE);
-        let mds = if self.greeted.is_empty() || !self.mds.is_live() { self.mds.next_deadline() } else { Time::ZERO };
+        let may_begin = |client: &ClientId| self.mds.is_live() && !self.mds.is_evicting(*client);
+        let mds = if self.greeted.keys().any(may_begin) { Time::ZERO } else { self.mds.next_deadline() };
         self.lease.next_deadline().min(gone).min(mds)
     }
 }

@@ -9,46 +9,46 @@ use nacre_wire::msg::fs::{FsAnswer, FsCall, FsEvicted, FsLocked};
 
 const INO: Ino = Ino(0x10_0007);
 
-fn lock(owner: u64) -> FsLock {
+pub fn lock(owner: u64) -> FsLock {
     FsLock { ino: INO, owner, pid: 1, flock: false, start: 0, end: 9, exclusive: true }
 }
-fn wanted(owner: u64, wait: bool) -> FsCall {
+pub fn wanted(owner: u64, wait: bool) -> FsCall {
     FsCall::Lock { lock: lock(owner), wait }
 }
-fn unlock(owner: u64) -> FsCall {
+pub fn unlock(owner: u64) -> FsCall {
     FsCall::Unlock { ino: INO, owner, flock: false, start: 0, end: u64::MAX }
 }
 
 impl Two {
     /// A request, and what it is answered at once.
-    fn answer(&mut self, client: ClientId, number: u64, call: FsCall) -> Option<FsAnswer> {
+    pub fn answer(&mut self, client: ClientId, number: u64, call: FsCall) -> Option<FsAnswer> {
         self.said.clear();
         self.ask(client, number, call);
         self.reply(client, number).map(|reply| reply.answer.clone())
     }
-    fn locked(&self) -> Vec<(ClientId, u64)> {
+    pub fn locked(&self) -> Vec<(ClientId, u64)> {
         let locked = |(client, say): &(ClientId, Say)| match say {
             Say::Locked(FsLocked { number, errno: None }) => Some((*client, *number)),
             _ => None,
         };
         self.said.iter().filter_map(locked).collect()
     }
-    fn take_over(&mut self) {
+    pub fn take_over(&mut self) {
         self.objects.crash(0);
         self.said.clear();
         self.mds = Mds::open(config());
         self.settle();
     }
-    fn greet(&mut self, client: ClientId, locks: &[FsLock], waits: &[FsLockWait]) {
+    pub fn greet(&mut self, client: ClientId, locks: &[FsLock], waits: &[FsLockWait]) {
         self.mds.on_session_with(client, Instance(1), (true, 0), &[], (locks, waits));
         self.mds.on_caught_up(client);
         self.settle();
     }
 }
 
-const DONE: Option<FsAnswer> = Some(FsAnswer::Done {});
-const AGAIN: Option<FsAnswer> = Some(FsAnswer::Failed { errno: 11 });
-const WAITS: Option<FsAnswer> = Some(FsAnswer::Waits {});
+pub const DONE: Option<FsAnswer> = Some(FsAnswer::Done {});
+pub const AGAIN: Option<FsAnswer> = Some(FsAnswer::Failed { errno: 11 });
+pub const WAITS: Option<FsAnswer> = Some(FsAnswer::Waits {});
 
 #[test]
 fn a_lock_is_refused_waited_for_and_granted() {

@@ -2,6 +2,7 @@
 
 mod checking;
 mod crash;
+mod evicting;
 mod locks;
 mod objects;
 mod posix;

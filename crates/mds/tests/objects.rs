@@ -3,7 +3,7 @@
 use nacre_client::{Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
 use nacre_conformance::memory::Memory;
 use nacre_mds::mds::{MdsConfig, MdsLimits};
-use nacre_types::{Name, PoolId, Rank, Time};
+use nacre_types::{ClientId, Instance, Name, PoolId, Rank, Time, Version};
 use nacre_wire::fs::Layout;
 use std::collections::VecDeque;
 
@@ -40,6 +40,9 @@ pub struct Objects {
     done: Vec<Completion>,
     /// Operations that were done.
     pub count: u64,
+    /// Fences that are asked for: taken, but for so many that are refused first. `None`: it cannot.
+    pub fences_refused: Option<usize>,
+    pub fences: Vec<(OpId, ClientId, Instance)>,
 }
 
 impl Objects {
@@ -53,6 +56,12 @@ impl Objects {
             let result = self.perform(&operation);
             self.done.push(Completion { id, result });
         }
+    }
+    /// The first fence that was asked for ends, well or not.
+    pub fn end_fence(&mut self, well: bool) {
+        let (id, ..) = self.fences.remove(0);
+        let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
+        self.done.push(Completion { id, result: if well { Ok(done) } else { Err(Failure::Unknown) } });
     }
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.done.is_empty()
@@ -75,7 +84,7 @@ impl Objects {
 
 impl ObjectCluster for Objects {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { fence: self.fences_refused.is_some(), ..Capabilities::default() }
     }
     fn submit(&mut self, _now: Time, operation: Operation) -> Result<OpId, Refused> {
         if self.queue.len() >= self.room {
@@ -87,5 +96,19 @@ impl ObjectCluster for Objects {
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
+    }
+    fn fence(&mut self, _: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        match &mut self.fences_refused {
+            None => Err(Refused::Unsupported),
+            Some(0) => {
+                self.next += 1;
+                self.fences.push((OpId(self.next), client, instance));
+                Ok(OpId(self.next))
+            }
+            Some(n) => {
+                *n -= 1;
+                Err(Refused::Busy)
+            }
+        }
     }
 }

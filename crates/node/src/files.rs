@@ -18,7 +18,7 @@ use crate::wake::Waker;
 use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
 use nacre_role::{Input, Output};
-use nacre_types::{ClientId, Entity, Ino, Time};
+use nacre_types::{ClientId, Entity, Ino, Instance, Time};
 use nacre_wire::msg::fs::FsCall;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -110,6 +110,9 @@ impl Service for Caller {
     fn has_calls(&self) -> bool {
         self.inbox.filled.load(Ordering::SeqCst)
     }
+    fn instance(&self) -> Option<Instance> {
+        Some(self.fs.acts_as())
+    }
 }
 
 impl Drop for Caller {
@@ -121,6 +124,7 @@ impl Drop for Caller {
 
 /// The client's thread.
 struct Running {
+    id: ClientId,
     inbox: Arc<Inbox>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -155,12 +159,13 @@ impl FileSystem {
         let inbox = Arc::new(Inbox { calls, filled: AtomicBool::new(false), waker: waker.clone() });
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = slot();
+        let id = ClientId(directory::random_u128() as u64);
         let run = {
             let (inbox, stop) = (inbox.clone(), stop.clone());
             let (client, name) = (client.to_owned(), name.to_owned());
             move || {
                 let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
-                    let who = add_caller(&mut reactor, inbox, &client, &name)?;
+                    let who = add_caller(&mut reactor, inbox, id, (&client, &name))?;
                     Ok((reactor, who))
                 });
                 let (mut reactor, who) = match made {
@@ -179,7 +184,7 @@ impl FileSystem {
         let failed = |error| StartError::Io { doing: "start a thread for", path: cluster.as_ref().to_owned(), error };
         let thread = std::thread::Builder::new().name("nacre-files".to_owned()).spawn(run).map_err(failed)?;
         block_on(receiver).unwrap_or(Ok(()))?;
-        let files = Self(Arc::new(Running { inbox, stop, thread: Some(thread) }));
+        let files = Self(Arc::new(Running { id, inbox, stop, thread: Some(thread) }));
         files.wait_for_server(name)?;
         Ok(files)
     }
@@ -209,6 +214,12 @@ impl FileSystem {
             (Err(RecvTimeoutError::Disconnected), _) => "its client has ended".to_owned(),
         };
         Err(Error::Command(why))
+    }
+
+    /// Who this client is for the cluster, where it can be fenced. It goes on as its next instance then.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.0.id
     }
 
     /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not block.
@@ -245,8 +256,12 @@ impl FileSystem {
 }
 
 /// Adds the client to a reactor.
-fn add_caller(reactor: &mut Reactor, inbox: Arc<Inbox>, client: &str, name: &str) -> Result<Entity, StartError> {
-    let id = ClientId(directory::random_u128() as u64);
+fn add_caller(
+    reactor: &mut Reactor,
+    inbox: Arc<Inbox>,
+    id: ClientId,
+    (client, name): (&str, &str),
+) -> Result<Entity, StartError> {
     let unix_ms_at_zero = clock::unix_ms_at_zero();
     let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
     let instance = config.instance;

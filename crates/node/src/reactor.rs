@@ -27,6 +27,7 @@
 //! in order, before its next input; per pair of daemons messages are delivered in order, and
 //! nothing of a replaced session is delivered after its successor's first.
 
+mod again;
 mod ending;
 mod handshake;
 #[cfg(test)]
@@ -54,7 +55,7 @@ use crate::workers::Workers;
 use crate::yielding::Yielding;
 use nacre_role::{Input, Output, Role as _};
 use nacre_store::{Event, SubmitError};
-use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
+use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, Time};
 use nacre_wire::map::Address;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -97,6 +98,8 @@ pub struct Node {
     pub role: AnyRole,
     /// What a client calls itself.
     name: Name,
+    /// In whose name its connections are.
+    instance: Instance,
     store: Option<Hosted>,
     /// What its device is like.
     device: Option<Arc<News>>,
@@ -331,6 +334,7 @@ impl Reactor {
         let (listener, address) = parts.listener.map_or((None, None), |(fd, address)| (Some(fd), Some(address)));
         let node = Node {
             entity: parts.entity,
+            instance: parts.role.instance(),
             role: parts.role,
             name: parts.name,
             store: parts.store,

@@ -10,6 +10,7 @@ use nacre_types::{Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -195,5 +196,33 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
         assert_eq!(there.len(), expected.len(), "none is there twice");
         assert!(there.into_iter().collect::<BTreeSet<_>>() == expected);
         assert_eq!(read(&other, open, 0, 100), b"kept", "what has no name is there while it is open");
+    }
+}
+
+/// What it had begun fails, and then it goes on as its next instance: for the OSDs, the monitors and the server.
+#[test]
+fn a_client_that_is_fenced_goes_on() {
+    let home = Home::new("fenced", 1);
+    let (one, other) = (home.client(), home.client());
+    let file = make(&one, Ino::ROOT, "file", FileKind::File {});
+    ask(&other, FsCall::Open { ino: file, write: true }).expect("it opens");
+    for instance in 1..3 {
+        write(&one, file, 0, b"before").expect("it is written");
+        sync(&one);
+        let entity = format!("client.{}", one.id().0);
+        let fence = json!({ "command": "fence add", "entity": entity, "instance": instance });
+        home.cluster.command(fence).wait().expect("it is fenced");
+        // An OSD may not know yet.
+        let begun = Instant::now();
+        while write(&one, file, 0, b"lost??") != Err(5) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is not refused");
+        }
+        write(&one, file, 0, b"behind").expect("as the next instance");
+        sync(&one);
+        ask(&other, FsCall::Stat { ino: file }).expect("it is open");
+        assert_eq!(read(&other, file, 0, 100), b"behind");
+        let name = format!("more.{instance}");
+        make(&one, Ino::ROOT, &name, FileKind::Directory {});
+        assert!(lookup(&other, Ino::ROOT, &name).is_ok());
     }
 }

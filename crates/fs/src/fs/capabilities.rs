@@ -33,7 +33,13 @@ impl Fs {
                 Some(file) if file.recall.is_some_and(|(number, _)| number < news.number) => {
                     file.recall = file.recall.map(|(_, cap)| (news.number, cap));
                 }
-                _ => self.comply(news.ino, news.number, out),
+                Some(file) => {
+                    // What is not written yet is told once more when it is.
+                    let (size, mtime) = file.say().unwrap_or_default();
+                    let comply = FsCall::Comply { ino: news.ino, number: news.number, size, mtime, written: false };
+                    self.request(comply, Purpose::Said, out);
+                }
+                None => self.comply(news.ino, news.number, out),
             }
         }
     }
@@ -53,7 +59,7 @@ impl Fs {
             (size, mtime) = file.tell().unwrap_or_default();
             file.telling += 1;
         }
-        self.request(FsCall::Comply { ino, number, size, mtime }, Purpose::Told(ino), out);
+        self.request(FsCall::Comply { ino, number, size, mtime, written: true }, Purpose::Told(ino), out);
     }
 
     /// Does what was put off for a file, if it is possible now: gives back what the server wants, and lets calls go on.

@@ -270,4 +270,4 @@ mod tests {
 
 #[cfg(test)]
 #[path = "locking_test.rs"]
-mod client_tests;
+pub(super) mod client_tests;

@@ -6,20 +6,45 @@ use nacre_types::{ClientId, Epoch, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::{FsEvicted, FsReply, FsSession, FsWelcome};
+use nacre_wire::msg::fs::{FsEvicted, FsGrant, FsReply, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 
 const SERVER: ClientId = ClientId(9);
 
-struct NoObjects;
-impl ObjectCluster for NoObjects {
+/// Takes so many operations, and ends them when a test does.
+#[derive(Default)]
+pub struct Objects {
+    pub room: usize,
+    next: u64,
+    pub taken: Vec<(OpId, Operation)>,
+    pub ended: Vec<Completion>,
+    pub rests_on: Epoch,
+}
+impl Objects {
+    /// The first of them ends so.
+    pub fn end(&mut self, result: Result<Done, Failure>) {
+        let (id, _) = self.taken.remove(0);
+        self.ended.push(Completion { id, result });
+    }
+}
+impl ObjectCluster for Objects {
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
-    fn submit(&mut self, _: Time, _: Operation) -> Result<OpId, Refused> {
-        Err(Refused::Busy)
+    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+        if self.taken.len() >= self.room {
+            return Err(Refused::Busy);
+        }
+        self.next += 1;
+        self.taken.push((OpId(self.next), operation));
+        Ok(OpId(self.next))
     }
-    fn completions(&mut self, _: &mut Vec<Completion>) {}
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        into.append(&mut self.ended);
+    }
+    fn rest_on(&mut self, epoch: Epoch) {
+        self.rests_on = epoch;
+    }
 }
 
 /// Says that the server has the rank.
@@ -57,14 +82,15 @@ impl Metadata for Registry {
     fn news(&mut self, _: &mut Vec<(MetaWatchId, WatchNews)>) {}
 }
 
-struct Client {
-    fs: Fs,
+pub struct Client {
+    pub fs: Fs,
+    pub objects: Objects,
     registry: Registry,
-    now: Time,
-    said: Vec<Message>,
+    pub now: Time,
+    pub said: Vec<Message>,
 }
 impl Client {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let config = FsConfig {
             file_system: "home".into(),
             instance: Instance(5),
@@ -73,23 +99,24 @@ impl Client {
             data_max: 0,
             dirty_max: 1,
         };
-        let mut client = Self { fs: Fs::new(config), registry: Registry::default(), now: Time(1), said: Vec::new() };
+        let (fs, objects, registry) = (Fs::new(config), Objects::default(), Registry::default());
+        let mut client = Self { fs, objects, registry, now: Time(1), said: Vec::new() };
         client.come();
         client
     }
-    fn turn(&mut self, message: Option<Message>) {
+    pub fn turn(&mut self, message: Option<Message>) {
         self.now = self.now + Duration::from_millis(1);
-        let from = Entity::Client(SERVER);
-        let inputs = message.map(|message| Input::Message { from, epoch: Epoch::default(), message });
+        let (from, epoch) = (Entity::Client(SERVER), Epoch(self.now.0 / 1_000_000));
+        let inputs = message.map(|message| Input::Message { from, epoch, message });
         let mut out = Vec::new();
-        self.fs.on_turn(self.now, &mut inputs.into_iter(), &mut NoObjects, &mut self.registry, &mut out);
+        self.fs.on_turn(self.now, &mut inputs.into_iter(), &mut self.objects, &mut self.registry, &mut out);
         self.said.extend(out.into_iter().filter_map(|output| match output {
             Output::Send { message, .. } => Some(message),
             _ => None,
         }));
     }
     /// Finds the server and greets it: what it says of itself.
-    fn come(&mut self) -> FsSession {
+    pub fn come(&mut self) -> FsSession {
         self.said.clear();
         for _ in 0..4 {
             self.now = self.now + SEEK_AGAIN;
@@ -105,7 +132,7 @@ impl Client {
         session
     }
     /// Asks; the number of the request, if there is one.
-    fn ask(&mut self, ask: Ask) -> (CallId, Option<u64>) {
+    pub fn ask(&mut self, ask: Ask) -> (CallId, Option<u64>) {
         self.said.clear();
         let call = self.fs.begin(ask);
         self.turn(None);
@@ -115,8 +142,12 @@ impl Client {
         });
         (call, number)
     }
-    fn answer(&mut self, number: Option<u64>, answer: FsAnswer) {
+    pub fn answer(&mut self, number: Option<u64>, answer: FsAnswer) {
         let number = number.expect("it was asked");
+        let caps = match &answer {
+            FsAnswer::Node { node, .. } => vec![FsGrant { ino: node.inode.ino, cap: FsCap::Sync {} }],
+            _ => Vec::new(),
+        };
         let reply = FsReply {
             number,
             safe: true,
@@ -125,12 +156,13 @@ impl Client {
             keep: false,
             shares: Vec::new(),
             changed: Vec::new(),
-            caps: Vec::new(),
+            // What is open others have open, too.
+            caps,
             answer,
         };
         self.turn(Some(Message::FsReply(reply)));
     }
-    fn ended(&mut self) -> Vec<(CallId, Outcome)> {
+    pub fn ended(&mut self) -> Vec<(CallId, Outcome)> {
         let mut ended = Vec::new();
         self.fs.ended(&mut ended);
         ended

@@ -33,12 +33,12 @@ pub(super) struct Capabilities {
 
 impl Mds {
     /// Whether a request has to wait for what other clients say or do.
-    pub(super) fn waits_for_caps(&mut self, client: ClientId, request: &FsRequest, outcome: &Outcome) -> bool {
+    pub(super) fn waits_for_caps(&mut self, client: ClientId, request: &FsRequest, outcome: &mut Outcome) -> bool {
         // What was done once waits for nothing.
         if request.again.is_some() {
             return false;
         }
-        match (&request.call, &outcome.answer) {
+        match (&request.call, &mut outcome.answer) {
             (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
                 let is_data = changes.size.is_some() || changes.mtime.is_some();
                 is_data && self.caps.is_open(*ino) && !self.caps.stop(*ino, client, request.number)
@@ -49,17 +49,25 @@ impl Mds {
             (
                 FsCall::Stat { .. } | FsCall::Lookup { .. } | FsCall::Open { .. } | FsCall::Make { .. },
                 FsAnswer::Node { node, made: false },
-            ) => self.waits_for_writers(client, request.number, [node.inode.ino]),
+            ) => self.waits_for_writers(client, request.number, [&mut node.inode]),
             (FsCall::List { .. }, FsAnswer::Listed { entries, .. }) => {
-                self.waits_for_writers(client, request.number, entries.iter().map(|listed| listed.node.inode.ino))
+                let inodes = entries.iter_mut().map(|listed| &mut listed.node.inode);
+                self.waits_for_writers(client, request.number, inodes)
             }
             _ => false,
         }
     }
-    fn waits_for_writers(&mut self, client: ClientId, number: u64, inos: impl IntoIterator<Item = Ino>) -> bool {
+    /// Whether others have not said yet how large these are; what they have said is shown.
+    fn waits_for_writers<'a>(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        inodes: impl IntoIterator<Item = &'a mut Inode>,
+    ) -> bool {
         let caps = &mut self.caps;
         let mut waits = false;
-        for ino in inos {
+        for inode in inodes {
+            let ino = inode.ino;
             let looks = self.capabilities.looks.get(&(client, number));
             let asked = looks.and_then(|looks| looks.get(&ino)).copied();
             match asked {
@@ -71,6 +79,11 @@ impl Mds {
                     }
                 }
             }
+            if let Some((size, mtime)) = caps.told(ino, client) {
+                inode.size = inode.size.max(size);
+                inode.mtime = inode.mtime.max(mtime);
+                inode.ctime = inode.ctime.max(mtime);
+            }
         }
         waits
     }
@@ -80,7 +93,14 @@ impl Mds {
         self.capabilities.looks.remove(&(client, request.number));
         match &request.call {
             FsCall::Alone { ends: false, .. } if !failed => {}
-            FsCall::Set { ino, .. } | FsCall::Alone { ino, ends: false } => {
+            FsCall::Set { ino, changes } => {
+                if changes.size.is_some() || changes.mtime.is_some() {
+                    self.caps.forget_told(*ino);
+                }
+                self.caps.go_on(*ino, client, Some(request.number));
+                self.try_again = true;
+            }
+            FsCall::Alone { ino, ends: false } => {
                 self.caps.go_on(*ino, client, Some(request.number));
                 self.try_again = true;
             }
@@ -88,8 +108,9 @@ impl Mds {
                 self.caps.go_on(*ino, client, None);
                 self.try_again = true;
             }
-            FsCall::Comply { ino, number, .. } => {
-                self.caps.comply(client, *ino, *number);
+            FsCall::Comply { ino, number, size, mtime, written } => {
+                let told = Some((*size, *mtime)).filter(|_| !written && *mtime != Stamp::default());
+                self.caps.comply(client, *ino, *number, told);
                 self.try_again = true;
             }
             _ => {}

@@ -6,7 +6,7 @@ use crate::wake::Waker;
 use crate::{clock, net};
 use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
 use nacre_role::{Input, Output};
-use nacre_types::{ClientId, ClusterId, Entity, Time};
+use nacre_types::{ClientId, ClusterId, Entity, Instance, Time};
 use nacre_wire::Message;
 use nacre_wire::map::Address;
 use nacre_wire::msg::replication::Ping;
@@ -14,9 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a service has heard, in words, and what it is to do next.
+type Known = (Vec<String>, Vec<Output>, Option<Instance>);
+
+/// What a service has heard, in words, what it is to do next, and as which instance.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<(Vec<String>, Vec<Output>)>>);
+struct Shared(Arc<Mutex<Known>>);
 
 impl Shared {
     fn heard(&self) -> Vec<String> {
@@ -60,6 +62,9 @@ impl Service for Talker {
     /// Orders do not wait.
     fn next_deadline(&self) -> Time {
         Time::ZERO
+    }
+    fn instance(&self) -> Option<Instance> {
+        self.0.0.lock().expect("one thread").2
     }
 }
 
@@ -179,4 +184,42 @@ fn a_peer_that_is_not_where_it_was_is_not_taken_for_another() {
         client.turn();
     }
     assert_eq!(client.shared.heard(), [] as [String; 0], "there is no connection");
+}
+
+/// A client that goes on as a later instance: what it says then is said on a connection of that instance, and its peers
+/// see that the former one is gone, in another process and in its own.
+#[test]
+fn a_later_instance_has_connections_of_its_own() {
+    let address = free_address();
+    let mut client = Process::new(7, "anna", None);
+    let mut server = Process::new(1, "server", Some(&address));
+    let (beside, service) = (ClientId(8), Shared::default());
+    let role: AnyService = Served::new(Box::new(Talker(service.clone())), ClientConfig::new(beside), clock::now());
+    let (entity, role) = (Entity::Client(beside), AnyRole::Service(Box::new(role)));
+    let parts = NodeParts { entity, role, begun: Vec::new(), name: "bert".into(), store: None, listener: None };
+    client.reactor.add(parts).expect("no device, no thread");
+    let peer = server.me;
+    let instance = |server: &Process| {
+        let conns: Vec<_> = server.reactor.conns.iter().flatten().filter_map(|conn| conn.peer).collect();
+        assert_eq!(conns.len(), 1, "one connection");
+        conns[0]
+    };
+    client.shared.order([Output::Meet { peer, address: Address(address) }, Output::send(peer, ping(1))]);
+    assert_eq!(until_heard(&mut [&mut client, &mut server]), ["2 of client.1"]);
+    assert_eq!(instance(&server), (client.me, Instance(1)));
+    client.shared.order([Output::send(entity, ping(1))]);
+    assert_eq!(until_heard(&mut [&mut client]), ["2 of client.8"]);
+    server.shared.heard();
+    service.heard();
+
+    client.shared.0.lock().expect("one thread").2 = Some(Instance(2));
+    client.shared.order([Output::send(peer, ping(3)), Output::send(entity, ping(4))]);
+    let mut heard = until_heard(&mut [&mut client, &mut server]);
+    while heard.len() < 2 {
+        heard.extend(until_heard(&mut [&mut client, &mut server]));
+    }
+    assert_eq!(heard, ["client.1 is gone", "4 of client.1"]);
+    assert_eq!(server.shared.heard(), ["client.7 is gone", "client.7 is anna", "3 of client.7"]);
+    assert_eq!(service.heard(), ["client.7 is gone", "4 of client.7"]);
+    assert_eq!(instance(&server), (client.me, Instance(2)));
 }

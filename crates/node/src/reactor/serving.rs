@@ -158,6 +158,7 @@ impl Reactor {
 
     /// Performs outputs in order.
     pub(super) fn perform(&mut self, node: &mut Node, at: usize, outputs: &mut Vec<Output>) {
+        self.look_at_instance(node, at);
         if outputs.is_empty() {
             return;
         }

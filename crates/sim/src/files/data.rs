@@ -246,7 +246,7 @@ impl Data {
             }
             // It came too late, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open[file] = None,
-            (Doing::Write(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO)) if self.evicted => {}
+            (Doing::Write(_) | Doing::Read(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO)) if self.evicted => {}
             (doing, outcome) => panic!("{}: {doing:?} of file {file}: {outcome:?}", self.client),
         }
         true

@@ -441,6 +441,7 @@ fn is_for(request: &FsCall, call: &FsCall) -> bool {
 fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
     match call {
         FsCall::Flush {}
+        | FsCall::Alone { .. }
         | FsCall::Open { .. }
         | FsCall::StatFs {}
         | FsCall::Lookup { .. }
@@ -448,6 +449,7 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::List { .. } => false,
         // What is there already is opened, or left as it is.
         FsCall::Make { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
+        FsCall::Comply { written: false, .. } => false,
         FsCall::Close { mtime, .. } | FsCall::Comply { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),
         // To its own name: it changes nothing.
         FsCall::Rename { .. } => false,

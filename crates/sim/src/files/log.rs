@@ -125,13 +125,15 @@ impl Log {
             }
             return;
         };
+        // Of two at a time either may come first.
+        let appends = self.asked.values().any(|doing| matches!(doing, Doing::Append(_)));
         let all = Ask::Read { ino, offset: 0, length: (MOST as u64 * LONGEST) as u32 };
         let (ask, doing) = match rng.below(20) {
             0 if self.asked.is_empty() => {
                 (Ask::Names(FsCall::Close { ino, write, size: 0, mtime: Stamp::default() }), Doing::Close)
             }
             0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
-            2..14 if write && book.appends.len() < MOST => {
+            2..14 if write && !appends && book.appends.len() < MOST => {
                 let id = (self.client.0, self.next);
                 let length = HEAD as u64 + rng.below(LONGEST - HEAD as u64);
                 let mut data: Vec<u8> = [id.0, id.1, length].iter().flat_map(|word| word.to_le_bytes()).collect();

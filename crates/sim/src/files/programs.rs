@@ -176,7 +176,9 @@ impl Own {
     /// Its client was evicted: it begins anew, with another file.
     pub fn begin_again(&mut self, name: &str) {
         let asked = self.asked.take();
-        *self = Self { stale: asked.map(|(call, ..)| call), steps: self.steps, ..Self::new(name) };
+        // Evicted twice, it may still wait for what it had asked before the first time.
+        let stale = asked.map(|(call, ..)| call).or(self.stale);
+        *self = Self { stale, steps: self.steps, ..Self::new(name) };
     }
     /// Its call has ended.
     ///

@@ -1,25 +1,28 @@
 //! Objects and metadata as one node has them: what it began waits to be sent, what ended waits to be taken.
 
 use nacre_client::{
-    Capabilities, Completion, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster, OpId, Operation, Refused,
-    WatchNews,
+    Capabilities, Completion, Failure, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster, OpId, Operation,
+    Refused, WatchNews,
 };
 use nacre_types::{ClientId, Instance, Time};
 use nacre_wire::msg::meta::{MetaCall, MetaSpan};
+use std::collections::BTreeSet;
 
 /// What an object cluster is asked.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are operations")]
 pub enum Asked {
     Operation(Operation),
-    Fence(ClientId),
+    Fence(ClientId, Instance),
 }
 
 /// See the module head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Objects {
+    /// In whose name operations are begun.
+    pub instance: Instance,
     next: u64,
-    pub open: usize,
+    open: BTreeSet<OpId>,
     pub begun: Vec<(OpId, Asked)>,
     pub ended: Vec<Completion>,
 }
@@ -28,12 +31,28 @@ pub struct Objects {
 const OPEN_MAX: usize = 12;
 
 impl Objects {
+    pub fn new(instance: Instance) -> Self {
+        Self { instance, next: 0, open: BTreeSet::new(), begun: Vec::new(), ended: Vec::new() }
+    }
+    /// One has ended, if it is this instance's.
+    pub fn end(&mut self, completion: Completion) {
+        if self.open.remove(&completion.id) {
+            self.ended.push(completion);
+        }
+    }
+    /// As [`nacre_client::Served`] does: what the former instance has under way may happen or not.
+    pub fn begin_again(&mut self, instance: Instance) {
+        self.instance = instance;
+        self.begun.clear();
+        let unknown = |id| Completion { id, result: Err(Failure::Unknown) };
+        self.ended.extend(std::mem::take(&mut self.open).into_iter().map(unknown));
+    }
     fn begin(&mut self, asked: Asked) -> Result<OpId, Refused> {
-        if self.open >= OPEN_MAX {
+        if self.open.len() >= OPEN_MAX {
             return Err(Refused::Busy);
         }
         self.next += 1;
-        self.open += 1;
+        self.open.insert(OpId(self.next));
         self.begun.push((OpId(self.next), asked));
         Ok(OpId(self.next))
     }
@@ -49,8 +68,8 @@ impl ObjectCluster for Objects {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.ended);
     }
-    fn fence(&mut self, _: Time, client: ClientId, _: Instance) -> Result<OpId, Refused> {
-        self.begin(Asked::Fence(client))
+    fn fence(&mut self, _: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        self.begin(Asked::Fence(client, instance))
     }
 }
 

@@ -80,16 +80,52 @@ struct Node {
 #[derive(Debug)]
 enum Event {
     Turn(ClientId),
-    Deliver { to: ClientId, conn: u64, input: Input },
-    Send { from: ClientId, to: ClientId, message: Message, before: Option<Time> },
-    Execute { who: ClientId, id: OpId, asked: Asked },
-    Ended { who: ClientId, completion: Completion },
-    Ask { who: ClientId, id: MetaId, call: MetaCall },
-    Answered { who: ClientId, done: MetaDone },
-    News { who: ClientId, watch: MetaWatchId, news: WatchNews },
+    Deliver {
+        to: ClientId,
+        conn: u64,
+        input: Input,
+    },
+    Send {
+        from: ClientId,
+        to: ClientId,
+        message: Message,
+        before: Option<Time>,
+    },
+    Execute {
+        who: (ClientId, Instance),
+        id: OpId,
+        asked: Asked,
+    },
+    Ended {
+        who: ClientId,
+        completion: Completion,
+    },
+    Ask {
+        who: ClientId,
+        id: MetaId,
+        call: MetaCall,
+    },
+    Answered {
+        who: ClientId,
+        done: MetaDone,
+    },
+    News {
+        who: ClientId,
+        watch: MetaWatchId,
+        news: WatchNews,
+    },
     Start(usize),
-    Broken { who: ClientId, peer: ClientId, absent: bool },
+    Broken {
+        who: ClientId,
+        peer: ClientId,
+        absent: bool,
+    },
     Fault,
+    /// A client stands still until then, and the rank's holder dies.
+    Overtaken {
+        who: ClientId,
+        until: u64,
+    },
     Expire,
     EndOfFaults,
     EndOfWork,
@@ -102,13 +138,18 @@ struct World {
     slots: Vec<Option<ClientId>>,
     nodes: BTreeMap<ClientId, Node>,
     memory: Memory,
-    fenced: BTreeSet<ClientId>,
+    /// The last instance of each client that is fenced.
+    fenced: BTreeMap<ClientId, Instance>,
+    /// The last instance of each that was told, or would be, that others go on without it.
+    evicted: BTreeMap<ClientId, Instance>,
     registry: Registry,
     /// The registry has no majority until then.
     minority_until: u64,
     /// Objects are slow until then.
     slow_until: u64,
     conns: BTreeMap<(ClientId, ClientId), u64>,
+    /// Operations of these that are begun now are on their way until then.
+    stalled: BTreeMap<ClientId, u64>,
     /// No messages between these until then.
     cuts: BTreeMap<(ClientId, ClientId), u64>,
     /// What comes after what: messages of a pair, operations of a client on an object.
@@ -180,11 +221,13 @@ impl World {
             slots: vec![None; servers + clients],
             nodes: BTreeMap::new(),
             memory,
-            fenced: BTreeSet::new(),
+            fenced: BTreeMap::new(),
+            evicted: BTreeMap::new(),
             registry,
             minority_until: 0,
             slow_until: 0,
             conns: BTreeMap::new(),
+            stalled: BTreeMap::new(),
             cuts: BTreeMap::new(),
             after: BTreeMap::new(),
             judge: Judge::default(),
@@ -288,8 +331,7 @@ impl World {
             Event::Execute { who, id, asked } => self.execute(who, id, asked),
             Event::Ended { who, completion } => {
                 if let Some(node) = self.nodes.get_mut(&who) {
-                    node.objects.open -= 1;
-                    node.objects.ended.push(completion);
+                    node.objects.end(completion);
                     self.wake_at(who, 0);
                 }
             }
@@ -324,6 +366,7 @@ impl World {
                 self.give(who, if absent { Input::Absent(peer) } else { Input::Gone(peer) });
             }
             Event::Fault => self.fault(),
+            Event::Overtaken { who, until } => self.overtake(who, until),
             Event::Expire => {
                 if self.schedule.now >= self.minority_until {
                     self.registry.expire(self.schedule.now);
@@ -336,6 +379,7 @@ impl World {
                 self.note(|| "faults end".to_owned());
                 self.faults = false;
                 self.cuts.clear();
+                self.stalled.clear();
                 self.minority_until = 0;
                 self.slow_until = 0;
             }
@@ -371,7 +415,10 @@ impl World {
 
     /// A time at which something happens that must not overtake what was before it in its row.
     fn in_order(&mut self, who: ClientId, row: &[u8], longest: u64) -> u64 {
-        let at = self.schedule.now + self.rng.between(MS / 20, longest);
+        self.in_order_from(self.schedule.now, who, row, longest)
+    }
+    fn in_order_from(&mut self, begin: u64, who: ClientId, row: &[u8], longest: u64) -> u64 {
+        let at = begin + self.rng.between(MS / 20, longest);
         let last = self.after.entry((who, row.to_vec())).or_default();
         *last = at.max(*last + 1);
         *last
@@ -432,7 +479,9 @@ impl World {
                     self.judge.on_evicted(now, id);
                     data.on_evicted(&mut self.diary);
                     log.on_evicted(&mut self.book);
+                    objects.begin_again(fs.acts_as());
                 }
+                assert_eq!(objects.instance, fs.acts_as(), "an instance ends with an eviction");
                 let mut ended = Vec::new();
                 fs.ended(&mut ended);
                 for (call, outcome) in ended {
@@ -448,12 +497,20 @@ impl World {
                     }
                 }
                 let think = Time(local.0 + self.rng.between(MS, 50 * MS));
-                fs.next_deadline().min(if self.works { think } else { Time::MAX })
+                let more = if objects.ended.is_empty() { Time::MAX } else { Time::ZERO };
+                fs.next_deadline().min(more).min(if self.works { think } else { Time::MAX })
             }
         };
         for output in &out {
-            if let Output::Send { message: Message::FsRequest(request), .. } = output {
-                self.judge.on_sent(now, id, request.number, &request.call);
+            match output {
+                Output::Send { message: Message::FsRequest(request), .. } => {
+                    self.judge.on_sent(now, id, request.number, &request.call);
+                }
+                Output::Send { to: Entity::Client(to), message: Message::FsEvicted(evicted), .. } => {
+                    let last = self.evicted.entry(*to).or_insert(evicted.instance);
+                    *last = evicted.instance.max(*last);
+                }
+                _ => {}
             }
         }
         // By its own clock, which may be slow or fast.
@@ -465,12 +522,13 @@ impl World {
         }
         let watched = std::mem::take(&mut node.keys.begun);
         let begun = std::mem::take(&mut node.objects.begun);
+        let who = (id, node.objects.instance);
         self.nodes.insert(id, node);
         // It may stand still between deciding and acting.
         let late = if self.faults && self.rng.one_in(2_000) { self.rng.below(8 * SECOND) } else { 0 };
-        if late > 0 {
-            // And does nothing more before: what it says later does not overtake it.
-            self.nodes.get_mut(&id).expect("just put back").still = now + late;
+        // Then it does nothing else meanwhile: what it says later would overtake what it says now.
+        if let Some(node) = self.nodes.get_mut(&id).filter(|_| late > 0) {
+            node.still = node.still.max(now + late);
         }
         for (op, asked) in begun {
             let row = match &asked {
@@ -478,8 +536,9 @@ impl World {
                 Asked::Fence(..) => b"fence".to_vec(),
             };
             let longest = if now < self.slow_until { 2 * SECOND } else { 8 * MS };
-            let at = self.in_order(id, &row, longest + late);
-            self.schedule.push(at, Event::Execute { who: id, id: op, asked });
+            let begin = self.stalled.get(&id).map_or(now, |until| now.max(*until));
+            let at = self.in_order_from(begin, id, &row, longest + late);
+            self.schedule.push(at, Event::Execute { who, id: op, asked });
         }
         for (question, call) in watched {
             let at = self.in_order(id, b"meta", 10 * MS + late);
@@ -551,14 +610,21 @@ impl World {
         }
     }
 
-    fn execute(&mut self, who: ClientId, id: OpId, asked: Asked) {
+    fn execute(&mut self, (who, instance): (ClientId, Instance), id: OpId, asked: Asked) {
+        let is_in = |those: &BTreeMap<ClientId, Instance>| those.get(&who).is_some_and(|last| instance <= *last);
         let result = match asked {
-            _ if self.fenced.contains(&who) => Err(Failure::Refused(OpFailure::Fenced {})),
-            Asked::Fence(client) => {
-                self.fenced.insert(client);
+            _ if is_in(&self.fenced) => Err(Failure::Refused(OpFailure::Fenced {})),
+            Asked::Fence(client, instance) => {
+                let last = self.fenced.entry(client).or_insert(instance);
+                *last = instance.max(*last);
                 Ok(Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() })
             }
             Asked::Operation(operation) => {
+                let writes = operation.ops.iter().any(nacre_wire::msg::client::SubOp::is_write);
+                assert!(
+                    !writes || !is_in(&self.evicted),
+                    "{who} {instance:?} writes after its eviction: {operation:?}"
+                );
                 let done = self.memory.perform(&operation);
                 if operation.pool == DATA {
                     self.note(|| format!("{who} {:?} of {}", operation.ops, operation.object.name));
@@ -607,7 +673,7 @@ impl World {
         let node = Node {
             id,
             role,
-            objects: Objects::default(),
+            objects: Objects::new(instance),
             keys: Keys::default(),
             inbox: VecDeque::new(),
             ahead: self.rng.below(1000 * SECOND),
@@ -647,11 +713,8 @@ impl World {
         let at = now + self.rng.between(50 * MS, 3 * SECOND);
         self.schedule.push(at, Event::Fault);
         let slot = self.rng.below(self.slots.len() as u64) as usize;
-        let holder = (0..self.servers).find(|slot| {
-            let node = self.slots[*slot].and_then(|id| self.nodes.get(&id));
-            node.is_some_and(|node| matches!(&node.role, Role::Server(server) if server.rank().is_some()))
-        });
-        let what = self.rng.below(10);
+        let holder = self.holder();
+        let what = self.rng.below(11);
         match (what, holder) {
             (0..3, Some(holder)) => self.kill(self.slots[holder].expect("it has the rank")),
             (3, _) => {
@@ -692,7 +755,33 @@ impl World {
                 self.registry.renew_all(self.minority_until);
                 self.note(|| "the registry has no majority".to_owned());
             }
+            (9, Some(_)) if slot >= self.servers => {
+                if let Some(who) = self.slots[slot] {
+                    let until = now + self.rng.between(6 * SECOND, 20 * SECOND);
+                    self.stalled.insert(who, until);
+                    let at = now + self.rng.below(300 * MS);
+                    self.schedule.push(at, Event::Overtaken { who, until });
+                }
+            }
             _ => self.slow_until = now + self.rng.below(5 * SECOND),
+        }
+    }
+
+    fn holder(&self) -> Option<usize> {
+        (0..self.servers).find(|slot| {
+            let node = self.slots[*slot].and_then(|id| self.nodes.get(&id));
+            node.is_some_and(|node| matches!(&node.role, Role::Server(server) if server.rank().is_some()))
+        })
+    }
+
+    /// What a client has begun is late, and it comes too late to the next holder.
+    fn overtake(&mut self, who: ClientId, until: u64) {
+        let Some(node) = self.nodes.get_mut(&who) else { return };
+        node.still = until;
+        self.note(|| format!("{who} is overtaken"));
+        self.wake_at(who, until);
+        if let Some(holder) = self.holder() {
+            self.kill(self.slots[holder].expect("it has the rank"));
         }
     }
 

@@ -407,6 +407,8 @@ pub enum FsCall {
         size: u64,
         /// When it was written; 0: it was not, or that was told.
         mtime: Stamp,
+        /// What was written is in objects. Else it is only to be shown to those who look: it may be lost with the client.
+        written: bool,
     },
     /// No other client is to do anything with a file that this one has open, until it says that this has ended: it
     /// appends. The answer shows the file as it is then.
@@ -437,7 +439,7 @@ wire_enum!(FsCall {
     17 => TestLock { lock },
     18 => CancelLock { ino, number },
     19 => Flush {},
-    20 => Comply { ino, number, size, mtime },
+    20 => Comply { ino, number, size, mtime, written },
     21 => Alone { ino, ends },
 });
 

@@ -224,7 +224,7 @@ fn calls() -> Vec<FsCall> {
         FsCall::TestLock { lock: lock() },
         FsCall::CancelLock { ino, number: 7 },
         FsCall::Flush {},
-        FsCall::Comply { ino, number: 13, size: 81, mtime: Stamp(82) },
+        FsCall::Comply { ino, number: 13, size: 81, mtime: Stamp(82), written: true },
         FsCall::Alone { ino, ends: true },
     ]
 }

@@ -1,0 +1,86 @@
+//! A client whose instance is over: what it has begun, what it begins then, and as which instance.
+
+use super::super::locking::client_tests::Client;
+use super::*;
+use nacre_types::PoolId;
+use nacre_wire::fs::{FileKind, Inode, Layout};
+use nacre_wire::msg::fs::{FsEvicted, FsSession};
+
+const INO: Ino = Ino(1 << 20);
+const FENCED: Result<Done, Failure> = Err(Failure::Refused(OpFailure::Fenced {}));
+const FIRST: Instance = Instance(5);
+const SECOND: Instance = Instance(6);
+
+/// With a file open, of objects of 4 KiB, of which two are being written, as far as there is room.
+fn writing(room: usize) -> (Client, CallId) {
+    let mut client = Client::new();
+    let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
+    inode.size = 8192;
+    let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+    inode.layout = Some(layout);
+    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    client.answer(number, node(&inode));
+    assert_eq!(client.ended().len(), 1);
+    client.objects.room = room;
+    let data = Bytes::from(vec![7; 8192]);
+    let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data });
+    client.answer(number, node(&inode));
+    assert_eq!((client.objects.taken.len(), client.ended()), (room, vec![]));
+    (client, call)
+}
+fn greeting(client: &Client) -> FsSession {
+    let greeting = client.said.iter().rev().find_map(|message| match message {
+        Message::FsSession(session) => Some(session.clone()),
+        _ => None,
+    });
+    greeting.expect("it greets")
+}
+fn evicted(instance: Instance) -> Option<Message> {
+    Some(Message::FsEvicted(FsEvicted { instance }))
+}
+fn node(inode: &Inode) -> FsAnswer {
+    FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false }
+}
+
+/// What waits for room is not begun by the next instance: others may have been given the file's locks.
+#[test]
+fn what_an_instance_has_begun_ends_once_and_the_next_one_goes_on() {
+    let (mut client, call) = writing(1);
+    client.turn(evicted(FIRST));
+    assert_eq!((client.fs.instance(), client.ended()), (Some(SECOND), vec![]), "one part is under way");
+    client.objects.end(Err(Failure::Unknown));
+    client.turn(None);
+    assert_eq!((client.ended(), client.objects.taken.len()), (vec![(call, Err(EIO))], 0));
+    let session = greeting(&client);
+    assert_eq!((session.instance, session.known, session.opens.len()), (SECOND, false, 1));
+    client.turn(evicted(FIRST));
+    assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(SECOND), 1), "it knows");
+}
+
+/// The OSDs know of a fence before the server says that it is there. A server that took the rank meanwhile does not
+/// know it at all: the client was welcomed, and each of its writes failed.
+#[test]
+fn an_operation_that_is_fenced_ends_its_instance() {
+    let (mut client, call) = writing(2);
+    client.objects.end(FENCED);
+    client.turn(None);
+    assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(SECOND), 1));
+    // It is the former instance's.
+    client.objects.end(FENCED);
+    client.turn(None);
+    client.turn(evicted(FIRST));
+    assert_eq!((client.fs.instance(), client.ended()), (Some(SECOND), vec![(call, Err(EIO))]));
+    assert_eq!(greeting(&client).instance, SECOND);
+}
+
+/// The server gives a client what a fenced one had. An OSD that has not heard of the fence must not take both.
+#[test]
+fn operations_rest_on_the_map_that_the_server_has() {
+    let (mut client, _) = writing(1);
+    let before = client.objects.rests_on;
+    client.now = client.now + Duration::from_secs(1);
+    client.turn(None);
+    assert_eq!(client.objects.rests_on, before);
+    client.turn(evicted(Instance(1)));
+    assert_eq!(client.objects.rests_on, Epoch(client.now.0 / 1_000_000));
+}
