@@ -138,7 +138,8 @@ impl File {
     }
     /// How large it is and when it was written, if the server does not know.
     pub fn say(&self) -> Option<(u64, Stamp)> {
-        self.dirty.map(|mtime| (if self.knows_more() { self.size } else { 0 }, mtime))
+        let telling = Some(self.telling_time).filter(|_| self.telling > 0);
+        self.dirty.or(telling).map(|mtime| (if self.knows_more() { self.size } else { 0 }, mtime))
     }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {

@@ -398,6 +398,7 @@ impl Fs {
                 if let (Err(errno), Some(file)) = (given, self.files.get_mut(&ino)) {
                     file.failed = Some(errno);
                 }
+                self.settle(ino, out);
             }
             Some(Purpose::Said) | None => {}
         }
@@ -491,11 +492,14 @@ impl Fs {
                 let file = &self.files[&ino];
                 // What lies beyond the end that the server knows of would not be removed.
                 let waits = file.writes > 0 || file.resizing || file.recall.is_some();
-                if waits || !self.is_written(ino, out) {
+                let is_written = !waits && self.is_written(ino, out);
+                if is_written {
+                    self.tell_time(ino, out);
+                }
+                if !is_written || self.files[&ino].telling > 0 {
                     let file = self.files.get_mut(&ino).expect("just seen");
                     return file.waiting.push_back((call, Ask::Names(names)));
                 }
-                self.tell_time(ino, out);
                 self.files.get_mut(&ino).expect("just seen").resizing = true;
                 purpose = Purpose::Resized(call, ino);
             }

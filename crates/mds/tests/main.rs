@@ -1,5 +1,6 @@
 //! The namespace of one rank, against a model of POSIX.
 
+mod capabilities;
 mod checking;
 mod crash;
 mod evicting;

@@ -42,7 +42,7 @@ impl Fs {
             }
             Alone::Yes if file.appends.is_empty() || file.in_a_row >= IN_A_ROW => {
                 file.alone = Alone::No;
-                self.request(FsCall::Alone { ino, ends: true }, Purpose::Told(ino), out);
+                self.request(FsCall::Alone { ino, ends: true }, Purpose::Said, out);
                 self.go_on_appending(ino, out);
             }
             Alone::Yes if file.cap == (FsCap::Sync {}) => {

@@ -143,11 +143,12 @@ impl Fs {
             self.queue.push_front(write);
         }
     }
-    /// Whether nothing of a file is dirty; if there is, it is being written from now on.
+    /// Whether nothing of a file is dirty, and the server knows what it was told of it: it may do what is asked next
+    /// before that. If there is something, it is being written from now on.
     pub(super) fn is_written(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         self.flush(ino, out);
-        self.cache.dirty_of(ino) == 0
-            && self.files.get(&ino).is_none_or(|file| file.flushes.is_empty() && !file.growing)
+        let is_told = |file: &File| file.flushes.is_empty() && !file.growing && file.telling == 0;
+        self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_told)
     }
 
     /// Tells the server how large a file is and when it was written, if it does not know.

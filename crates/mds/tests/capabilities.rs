@@ -1,0 +1,146 @@
+//! What two clients may do with a file's data, as the server tells them.
+
+use crate::objects::config;
+use crate::rig::make_call;
+use crate::sharing::{ANNA, BERT, Two};
+use nacre_mds::mds::{Mds, Say};
+use nacre_types::{ClientId, Ino, Instance, Name};
+use nacre_wire::fs::{FileKind, Inode, Stamp};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens};
+
+const BUFFER: FsCap = FsCap::Buffer {};
+const SYNC: FsCap = FsCap::Sync {};
+
+impl Two {
+    fn make_open(&mut self, client: ClientId, number: u64) -> (Ino, FsCap) {
+        let FsCall::Make { dir, name, kind, mode, uid, gid, target, device, .. } =
+            make_call(Ino::ROOT, "file", FileKind::File {}, 0o644)
+        else {
+            unreachable!("it makes something")
+        };
+        let (exclusive, open, write) = (false, true, true);
+        let make = FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write };
+        self.ask(client, number, make);
+        self.settle();
+        let reply = self.reply(client, number).expect("answered");
+        (reply.caps[0].ino, reply.caps[0].cap)
+    }
+    fn told(&mut self, client: ClientId) -> Vec<FsCapNews> {
+        let caps = |(who, say): &(ClientId, Say)| match say {
+            Say::Caps(caps) if *who == client => Some(caps.items.clone()),
+            _ => None,
+        };
+        let all = self.said.iter().filter_map(caps).flatten().collect();
+        self.said.retain(|(_, say)| !matches!(say, Say::Caps(_)));
+        all
+    }
+    fn comply(&mut self, client: ClientId, number: u64, news: FsCapNews, size: u64, written: bool) {
+        let FsCapNews { ino, number: of, .. } = news;
+        self.ask(client, number, FsCall::Comply { ino, number: of, size, mtime: Stamp(5), written });
+    }
+    fn inode(&self, client: ClientId, number: u64) -> Option<Inode> {
+        self.reply(client, number).map(|reply| match &reply.answer {
+            FsAnswer::Node { node, .. } => node.inode.clone(),
+            other => panic!("{other:?}"),
+        })
+    }
+}
+
+/// What a client has not written is shown to who looks, and to no later holder: it would be lost with that client, and
+/// the file would have zeros that no one wrote.
+#[test]
+fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
+    let mut two = Two::new();
+    let (ino, cap) = two.make_open(ANNA, 1);
+    assert_eq!(cap, BUFFER);
+    two.ask(BERT, 1, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("file") });
+    two.settle();
+    assert_eq!(two.inode(BERT, 1), None, "its writer has not answered");
+    let [news] = two.told(ANNA)[..] else { panic!("one question") };
+    assert_eq!((news.ino, news.cap), (ino, BUFFER), "it goes on");
+    two.comply(ANNA, 2, news, 777, false);
+    let seen = two.inode(BERT, 1).expect("told");
+    assert_eq!((seen.size, seen.mtime >= Stamp(5)), (777, true));
+    two.settle();
+    two.objects.crash(0);
+    two.mds = Mds::open(config());
+    two.said.clear();
+    two.settle();
+    two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: SYNC, alone: false };
+    two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
+    [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
+    two.settle();
+    two.said.retain(|(_, say)| !matches!(say, Say::Reply(_)));
+    two.ask(ANNA, 3, FsCall::Stat { ino });
+    two.settle();
+    assert_eq!(two.inode(ANNA, 3).map(|inode| inode.size), Some(0));
+}
+
+#[test]
+fn who_opens_it_too_may_do_something_when_the_other_one_has_written() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    two.ask(BERT, 1, FsCall::Open { ino, write: false });
+    two.settle();
+    let [look] = two.told(ANNA)[..] else { panic!("how large is it?") };
+    two.comply(ANNA, 2, look, 9, false);
+    assert_eq!(two.reply(BERT, 1).expect("answered").caps[0].cap, FsCap::Nothing {});
+    let [recall] = two.told(ANNA)[..] else { panic!("no more") };
+    assert_eq!(recall.cap, SYNC);
+    two.settle();
+    assert_eq!(two.told(BERT), []);
+    two.comply(ANNA, 3, recall, 10, true);
+    two.settle();
+    let granted = FsCapNews { ino, cap: SYNC, number: 0 };
+    assert_eq!(two.told(BERT), [granted]);
+    // Who only reads is not in its own way.
+    two.ask(ANNA, 4, FsCall::Close { ino, write: true, size: 0, mtime: Stamp(0) });
+    two.settle();
+    assert_eq!(two.told(BERT), [FsCapNews { cap: FsCap::Cache {}, ..granted }]);
+}
+
+/// What another one writes while a file is cut off would be removed with it.
+#[test]
+fn a_file_is_cut_off_while_others_do_nothing_with_it() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    let changes = FsChanges { size: Some(0), ..FsChanges::default() };
+    two.ask(BERT, 1, FsCall::Set { ino, changes });
+    two.settle();
+    assert_eq!(two.inode(BERT, 1), None);
+    let [recall] = two.told(ANNA)[..] else { panic!("no more") };
+    assert_eq!(recall.cap, FsCap::Nothing {});
+    two.comply(ANNA, 2, recall, 5000, true);
+    two.settle();
+    assert_eq!(two.inode(BERT, 1).map(|inode| inode.size), Some(0));
+    assert_eq!(two.told(ANNA), [FsCapNews { ino, cap: BUFFER, number: 0 }]);
+}
+
+/// Two who would be alone wait for each other's end, not for each other.
+#[test]
+fn one_at_a_time_has_a_file_alone() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    two.ask(BERT, 1, FsCall::Open { ino, write: true });
+    let mut numbers = [10, 10];
+    let mut all_comply = |two: &mut Two| {
+        for _ in 0..4 {
+            for (at, client) in [ANNA, BERT].into_iter().enumerate() {
+                for news in two.told(client).into_iter().filter(|news| news.number > 0) {
+                    numbers[at] += 1;
+                    two.comply(client, numbers[at], news, 0, true);
+                }
+            }
+            two.settle();
+        }
+    };
+    all_comply(&mut two);
+    two.ask(ANNA, 2, FsCall::Alone { ino, ends: false });
+    two.ask(BERT, 2, FsCall::Alone { ino, ends: false });
+    all_comply(&mut two);
+    assert!(two.inode(ANNA, 2).is_some() && two.inode(BERT, 2).is_none());
+    two.ask(ANNA, 3, FsCall::Alone { ino, ends: true });
+    all_comply(&mut two);
+    assert!(two.inode(BERT, 2).is_some());
+}
