@@ -43,9 +43,8 @@ pub enum Ask {
         /// All of it is written, or the call fails.
         data: Bytes,
     },
-    /// Begins to write what is still to be written to a file's objects. Ends at once; if something that was to be
-    /// written before could not be, with that error, once.
-    Flush {
+    /// Ends at once: with the error of what was to be written before and could not be, once.
+    Failed {
         /// Which.
         ino: Ino,
     },

@@ -16,6 +16,7 @@
 //! Invariant: every call ends once.
 
 mod appending;
+mod at_once;
 mod capabilities;
 mod data;
 mod evicted;
@@ -445,8 +446,7 @@ impl Fs {
     fn start(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         match ask {
             Ask::Read { .. } | Ask::Write { .. } | Ask::Append { .. } => self.data(call, ask, out),
-            Ask::Flush { ino } => {
-                self.flush(ino, out);
+            Ask::Failed { ino } => {
                 let failed = self.files.get_mut(&ino).and_then(|file| file.failed.take());
                 self.end(call, failed.map_or(Ok(Given::Done), Err));
             }
@@ -461,14 +461,9 @@ impl Fs {
 
     fn names(&mut self, call: CallId, mut names: FsCall, out: &mut Vec<Output>) {
         if self.session.has_lease(self.now)
-            && let Some(mut answer) = self.names.answer(self.now, &names)
+            && let Some(outcome) = self.names_at_once(&names)
         {
-            self.show(&mut answer);
-            let given = match answer {
-                FsAnswer::Failed { errno } => Err(errno),
-                answer => Ok(Given::Answer(answer)),
-            };
-            return self.end(call, given);
+            return self.end(call, outcome);
         }
         let mut purpose = Purpose::Call(call);
         match &mut names {

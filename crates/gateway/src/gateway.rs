@@ -369,10 +369,16 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     /// by then.
     fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let ino = number(ino);
-        if self.locks.take(ino, owner.0) {
-            self.files.ask(Ask::UnlockAll { ino, owner: owner.0 }, |_| {});
+        if !self.locks.take(ino, owner.0) {
+            return self.empty(Ask::Failed { ino }, reply);
         }
-        self.empty(Ask::Flush { ino }, reply);
+        let files = self.files.clone();
+        self.files.ask(Ask::UnlockAll { ino, owner: owner.0 }, move |unlocked| {
+            files.ask(Ask::Failed { ino }, move |failed| match answers::done(failed).and(answers::done(unlocked)) {
+                Ok(()) => reply.ok(),
+                Err(why) => reply.error(why),
+            });
+        });
     }
 
     /// The client knows how far it has written. An owner is named if the file description had a lock of `flock`.

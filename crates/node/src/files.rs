@@ -1,7 +1,8 @@
 //! File systems for callers on other threads.
 //!
 //! ```text
-//!  threads ──Ask──▶ Inbox ──(one wake-up for many)──▶ Caller(Fs) ──▶ server, objects
+//!  threads ──Ask──▶ kept? answered at once, on their thread
+//!                     └▶ Inbox ──(one wake-up for many)──▶ Caller(Fs) ──▶ server, objects
 //!         ◀────────────── answer, on the client's thread ──┘
 //! ```
 //! Invariant: every call is answered once: by the file system, or with an error when the client ends.
@@ -53,9 +54,30 @@ struct Inbox {
     /// There is something in it: read at each turn of the reactor.
     filled: AtomicBool,
     waker: Arc<Waker>,
+    /// The client, as soon as there is one: held for a turn, or for a call that needs nothing but what it keeps.
+    fs: Mutex<Option<Fs>>,
 }
 
 impl Inbox {
+    /// The outcome of a call, if the client is not busy and needs nothing for it but what it keeps.
+    fn at_once(&self, ask: Ask) -> Result<Outcome, Ask> {
+        // In the middle of a turn the call is part of the next one as well as it would be of this.
+        let Ok(mut fs) = self.fs.try_lock() else { return Err(ask) };
+        let Some(fs) = &mut *fs else { return Err(ask) };
+        let (outcome, wakes) = fs.at_once(clock::now(), ask)?;
+        if wakes {
+            self.wake();
+        }
+        Ok(outcome)
+    }
+    fn client(&self) -> MutexGuard<'_, Option<Fs>> {
+        self.fs.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    fn wake(&self) {
+        if !self.filled.swap(true, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
     fn lock(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -71,7 +93,6 @@ impl Inbox {
 
 /// The client with its callers.
 struct Caller {
-    fs: Fs,
     inbox: Arc<Inbox>,
     answers: BTreeMap<CallId, Answer>,
     ended: Vec<(CallId, Outcome)>,
@@ -86,18 +107,21 @@ impl Service for Caller {
         metadata: &mut dyn Metadata,
         out: &mut Vec<Output>,
     ) {
+        let mut client = self.inbox.client();
+        let fs = client.as_mut().expect("it is there as long as its caller is");
         if self.inbox.filled.swap(false, Ordering::SeqCst) {
             let calls = std::mem::take(&mut self.inbox.lock().calls);
             for (ask, answer) in calls {
-                self.answers.insert(self.fs.begin(ask), answer);
+                self.answers.insert(fs.begin(ask), answer);
             }
         }
-        let before = self.fs.state();
-        self.fs.on_turn(now, inputs, objects, metadata, out);
-        if self.fs.state() != before {
-            self.inbox.lock().state = Some(self.fs.state());
+        let before = fs.state();
+        fs.on_turn(now, inputs, objects, metadata, out);
+        if fs.state() != before {
+            self.inbox.lock().state = Some(fs.state());
         }
-        self.fs.ended(&mut self.ended);
+        fs.ended(&mut self.ended);
+        drop(client);
         for (call, outcome) in self.ended.drain(..) {
             if let Some(answer) = self.answers.remove(&call) {
                 answer(outcome);
@@ -105,18 +129,19 @@ impl Service for Caller {
         }
     }
     fn next_deadline(&self) -> Time {
-        self.fs.next_deadline()
+        self.inbox.client().as_ref().map_or(Time::MAX, Fs::next_deadline)
     }
     fn has_calls(&self) -> bool {
         self.inbox.filled.load(Ordering::SeqCst)
     }
     fn instance(&self) -> Option<Instance> {
-        Some(self.fs.acts_as())
+        self.inbox.client().as_ref().map(Fs::acts_as)
     }
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
+        *self.inbox.client() = None;
         self.inbox.close();
         std::mem::take(&mut self.answers).into_values().for_each(|answer| answer(Err(ENDED)));
     }
@@ -156,7 +181,8 @@ impl FileSystem {
         let config = Config::load(cluster.as_ref())?;
         let waker = daemon::waker()?;
         let calls = Mutex::new(Calls::default());
-        let inbox = Arc::new(Inbox { calls, filled: AtomicBool::new(false), waker: waker.clone() });
+        let inbox =
+            Arc::new(Inbox { calls, filled: AtomicBool::new(false), waker: waker.clone(), fs: Mutex::new(None) });
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = slot();
         let id = ClientId(directory::random_u128() as u64);
@@ -222,9 +248,14 @@ impl FileSystem {
         self.0.id
     }
 
-    /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not block.
+    /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not block. What needs nothing but
+    /// what is kept is answered on this thread, before this returns.
     pub fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         let inbox = &self.0.inbox;
+        let ask = match inbox.at_once(ask) {
+            Ok(outcome) => return answer(outcome),
+            Err(ask) => ask,
+        };
         let mut calls = inbox.lock();
         if calls.closed {
             drop(calls);
@@ -232,9 +263,7 @@ impl FileSystem {
         }
         calls.calls.push((ask, Box::new(answer)));
         drop(calls);
-        if !inbox.filled.swap(true, Ordering::SeqCst) {
-            inbox.waker.wake();
-        }
+        inbox.wake();
     }
 
     /// The same, and waits for its end.
@@ -273,7 +302,8 @@ fn add_caller(
         data_max: DATA_MAX,
         dirty_max: DIRTY_MAX,
     });
-    let caller = Caller { fs, inbox, answers: BTreeMap::new(), ended: Vec::new() };
+    *inbox.client() = Some(fs);
+    let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new() };
     let service: Box<dyn Service + Send> = Box::new(caller);
     let role = AnyRole::Service(Box::new(Served::new(service, config, clock::now())));
     let (entity, name) = (Entity::Client(id), client.into());

@@ -64,17 +64,23 @@ impl Fs {
 
     /// Takes data that is written later.
     pub(super) fn buffer(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
-        let stamp = self.stamp();
         let Some(end) = self.end_of(call, offset, &data) else { return };
-        self.cache.write(ino, offset, &data);
-        let file = self.files.get_mut(&ino).expect("it is open");
-        file.size = file.size.max(end);
-        let object = u64::from(file.layout.object);
-        self.dirtied(ino, stamp);
+        let object = self.keep_written(ino, offset, end, &data);
         self.end(call, Ok(Given::Done));
         if self.cache.untaken_of(ino) >= object {
             self.flush(ino, out);
         }
+    }
+
+    /// Keeps what is written; how large the file's objects are.
+    pub(super) fn keep_written(&mut self, ino: Ino, offset: u64, end: u64, data: &Bytes) -> u64 {
+        let stamp = self.stamp();
+        self.cache.write(ino, offset, data);
+        let file = self.files.get_mut(&ino).expect("it is open");
+        file.size = file.size.max(end);
+        let object = u64::from(file.layout.object);
+        self.dirtied(ino, stamp);
+        object
     }
 
     /// Begins to write what is dirty of a file.

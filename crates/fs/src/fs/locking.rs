@@ -55,6 +55,10 @@ impl Locking {
     fn hold(&mut self, lock: &FsLock) {
         self.set(lock, Some((lock.exclusive, lock.pid)));
     }
+    /// Whether a file's locks were lost, and that was not said.
+    pub fn has_lost(&self, ino: Ino) -> bool {
+        self.lost.contains(&ino)
+    }
     /// Whether a file's locks were lost: said once.
     pub fn take_lost(&mut self, ino: Ino) -> bool {
         self.lost.remove(&ino)

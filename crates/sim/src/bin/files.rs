@@ -26,6 +26,7 @@ fn main() {
                 sum.own += report.own;
                 sum.data += report.data;
                 sum.appends += report.appends;
+                sum.at_once += report.at_once;
             }
             Err(_) => {
                 println!("seed {seed} failed");

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::schedule::Schedule;
 use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Service, WatchNews};
 use nacre_conformance::memory::Memory;
-use nacre_fs::{Ask, Fs, FsConfig, State};
+use nacre_fs::{Ask, CallId, Fs, FsConfig, State};
 use nacre_history::posix::Kind;
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
 use nacre_mds::server::{Server, ServerConfig};
@@ -55,6 +55,8 @@ pub struct Report {
     pub data: u64,
     /// Steps of programs with a file to which all append.
     pub appends: u64,
+    /// Calls that were answered between two turns.
+    pub at_once: u64,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
@@ -164,6 +166,7 @@ struct World {
     digest: xxhash_rust::xxh3::Xxh3,
     next_life: u64,
     next_conn: u64,
+    last_at_once: u64,
     verbose: bool,
 }
 
@@ -240,6 +243,7 @@ impl World {
             digest: xxhash_rust::xxh3::Xxh3::with_seed(0),
             next_life: 1,
             next_conn: 1,
+            last_at_once: 0,
             verbose,
         };
         for slot in 0..servers + clients {
@@ -442,10 +446,19 @@ impl World {
         let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
         inputs.push(Input::Tick);
         let mut out = Vec::new();
+        let mut ended = Vec::new();
         if let Role::Client { fs, own, data, log, seen, calls } = &mut node.role {
+            let hurries = self.rng.one_in(2);
             let mut begin = |ask: Ask| {
-                let call = fs.begin(ask.clone());
+                let (call, outcome) = match if hurries { fs.at_once(local, ask.clone()) } else { Err(ask.clone()) } {
+                    Ok((outcome, _)) => {
+                        self.last_at_once += 1;
+                        (CallId(u64::MAX - self.last_at_once), Some(outcome))
+                    }
+                    Err(ask) => (fs.begin(ask), None),
+                };
                 self.judge.on_begun(now, id, call, &ask);
+                ended.extend(outcome.map(|outcome| (call, outcome)));
                 call
             };
             let busy = self.rng.between(1, 4) as usize;
@@ -462,6 +475,9 @@ impl World {
                 log.next(now, &mut self.rng, &mut self.book, &mut begin);
             }
         }
+        self.report.at_once += ended.len() as u64;
+        self.on_ended(id, &mut node.role, ended);
+        let mut answered = Vec::new();
         let (objects, keys) = (&mut node.objects, &mut node.keys);
         let next = match &mut node.role {
             Role::Server(server) => {
@@ -470,7 +486,7 @@ impl World {
                 self.report.takeovers += u64::from(!before && server.rank().is_some());
                 server.next_deadline()
             }
-            Role::Client { fs, own, data, log, calls, .. } => {
+            Role::Client { fs, own, data, log, .. } => {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
                 if fs.evictions() != before {
@@ -482,25 +498,13 @@ impl World {
                     objects.begin_again(fs.acts_as());
                 }
                 assert_eq!(objects.instance, fs.acts_as(), "an instance ends with an eviction");
-                let mut ended = Vec::new();
-                fs.ended(&mut ended);
-                for (call, outcome) in ended {
-                    self.judge.on_ended(now, id, call, &outcome);
-                    if own.on_ended(call, &outcome) {
-                        self.report.own += 1;
-                    } else if data.on_ended(now, &mut self.diary, call, &outcome) {
-                        self.report.data += 1;
-                    } else if log.on_ended(now, &mut self.book, call, &outcome) {
-                        self.report.appends += 1;
-                    } else {
-                        assert!(calls.remove(&call), "{id}: a call ends once");
-                    }
-                }
+                fs.ended(&mut answered);
                 let think = Time(local.0 + self.rng.between(MS, 50 * MS));
                 let more = if objects.ended.is_empty() { Time::MAX } else { Time::ZERO };
                 fs.next_deadline().min(more).min(if self.works { think } else { Time::MAX })
             }
         };
+        self.on_ended(id, &mut node.role, answered);
         for output in &out {
             match output {
                 Output::Send { message: Message::FsRequest(request), .. } => {
@@ -558,6 +562,24 @@ impl World {
                     return;
                 }
                 other => panic!("no service wants {other:?}"),
+            }
+        }
+    }
+
+    /// Calls of a client's programs have ended.
+    fn on_ended(&mut self, id: ClientId, role: &mut Role, ended: Vec<(CallId, nacre_fs::Outcome)>) {
+        let now = self.schedule.now;
+        let Role::Client { own, data, log, calls, .. } = role else { return };
+        for (call, outcome) in ended {
+            self.judge.on_ended(now, id, call, &outcome);
+            if own.on_ended(call, &outcome) {
+                self.report.own += 1;
+            } else if data.on_ended(now, &mut self.diary, call, &outcome) {
+                self.report.data += 1;
+            } else if log.on_ended(now, &mut self.book, call, &outcome) {
+                self.report.appends += 1;
+            } else {
+                assert!(calls.remove(&call), "{id}: a call ends once");
             }
         }
     }

@@ -1,0 +1,90 @@
+//! Calls that need nothing but what is kept: answered where they are made, between two turns.
+//!
+//! ```text
+//!  caller's thread ──Ask──▶ kept? ─▶ answered
+//!                            └ no: begun, and answered after a turn
+//! ```
+//! Invariant: what is answered so is what a turn at that time would have answered.
+
+use super::*;
+use crate::cache::Part;
+
+impl Fs {
+    /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since it has a
+    /// [deadline](Service::next_deadline) that it had not before.
+    ///
+    /// # Errors
+    /// The call, to be [begun](Self::begin).
+    #[allow(clippy::result_large_err, reason = "it is passed on")]
+    pub fn at_once(&mut self, now: Time, ask: Ask) -> Result<(Outcome, bool), Ask> {
+        // Calls that were begun before come first.
+        if !self.queue.is_empty() || self.leaving || !self.session.has_lease(now) {
+            return Err(ask);
+        }
+        let before = self.flush_at;
+        self.now = self.now.max(now);
+        let outcome = match &ask {
+            Ask::Names(names) => self.names_at_once(names),
+            Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length),
+            Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data),
+            Ask::Append { ino, data } => {
+                let size = self.files.get(ino).map_or(0, |file| file.size);
+                self.write_at_once(*ino, size, data)
+            }
+            Ask::Failed { ino } => {
+                let failed = self.files.get_mut(ino).and_then(|file| file.failed.take());
+                Some(failed.map_or(Ok(Given::Done), Err))
+            }
+            _ => None,
+        };
+        match outcome {
+            Some(outcome) => Ok((outcome, self.flush_at < before)),
+            None => Err(ask),
+        }
+    }
+
+    pub(super) fn names_at_once(&mut self, names: &FsCall) -> Option<Outcome> {
+        let mut answer = self.names.answer(self.now, names)?;
+        self.show(&mut answer);
+        Some(match answer {
+            FsAnswer::Failed { errno } => Err(errno),
+            answer => Ok(Given::Answer(answer)),
+        })
+    }
+
+    /// A file that this client has as it is, with nothing in the way.
+    fn kept(&self, ino: Ino, cap: FsCap) -> Option<&File> {
+        let file = self.files.get(&ino).filter(|file| file.cap >= cap && file.is_fresh)?;
+        let free = !file.resizing && file.recall.is_none() && file.waiting.is_empty() && !self.locking.has_lost(ino);
+        free.then_some(file)
+    }
+    fn read_at_once(&mut self, ino: Ino, offset: u64, length: u32) -> Option<Outcome> {
+        let file = self.kept(ino, FsCap::Cache {})?;
+        let end = offset.saturating_add(u64::from(length)).min(file.size);
+        // One that goes on is read ahead for.
+        if offset == file.read_to && file.ahead_to < file.in_objects() {
+            return None;
+        }
+        if offset >= end {
+            return Some(Ok(Given::Data(Vec::new())));
+        }
+        let parts = self.cache.read(ino, offset, end - offset).into_iter().map(|part| match part {
+            Part::Data(data) => Some(data),
+            Part::Missing { .. } => None,
+        });
+        let data: Vec<Bytes> = parts.collect::<Option<_>>()?;
+        self.files.get_mut(&ino)?.read_to = end;
+        Some(Ok(Given::Data(data)))
+    }
+    fn write_at_once(&mut self, ino: Ino, offset: u64, data: &Bytes) -> Option<Outcome> {
+        let file = self.kept(ino, FsCap::Buffer {})?;
+        let end = offset.saturating_add(data.len() as u64);
+        let fills = self.cache.untaken_of(ino) + data.len() as u64 >= u64::from(file.layout.object);
+        let room = self.cache.dirty() < self.config.dirty_max as u64 && self.throttled.is_empty();
+        if fills || !room || data.is_empty() || end > SIZE_MAX {
+            return None;
+        }
+        self.keep_written(ino, offset, end, data);
+        Some(Ok(Given::Done))
+    }
+}
