@@ -43,7 +43,8 @@ pub enum Ask {
         /// All of it is written, or the call fails.
         data: Bytes,
     },
-    /// Ends at once: with the error of what was to be written before and could not be, once.
+    /// Ends at once: with the error of what was to be written before and could not be, as long as [`Self::Sync`] has not told
+    /// it.
     Failed {
         /// Which.
         ino: Ino,

@@ -121,6 +121,10 @@ impl File {
             self.size = if self.knows_more() || self.telling > 0 { self.size.max(inode.size) } else { inode.size };
         }
     }
+    /// What was known of it is of no use: changes were lost.
+    pub const fn forget(&mut self) {
+        (self.change, self.is_fresh) = (0, false);
+    }
     /// The server has changed its size for this client.
     pub const fn resized(&mut self) {
         self.size = self.told;
@@ -202,6 +206,8 @@ impl File {
             _ => FsCap::Buffer {},
         };
         self.lower(most);
+        // Who has the rank says again what is to be given back.
+        self.recall = None;
         let [reads, writes] = self.opens;
         FsOpens { ino, reads, writes, cap: self.cap, alone: self.alone == Alone::Yes }
     }

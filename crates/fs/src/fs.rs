@@ -335,6 +335,11 @@ impl Fs {
             file.telling = file.telling.saturating_sub(1);
         }
         self.learn(&answer);
+        if let (Some(Purpose::Resized(_, ino)), FsAnswer::Node { .. }) = (self.purposes.get(&number), &answer)
+            && let Some(file) = self.files.get_mut(ino)
+        {
+            file.resized();
+        }
         self.show(&mut answer);
         let given = match answer {
             FsAnswer::Failed { errno } => Err(errno),
@@ -370,7 +375,6 @@ impl Fs {
                 if let Some(file) = self.files.get_mut(&ino) {
                     file.resizing = false;
                     if given.is_ok() {
-                        file.resized();
                         self.cache.truncate(ino, file.size);
                     }
                     self.settle(ino, out);
@@ -447,7 +451,7 @@ impl Fs {
         match ask {
             Ask::Read { .. } | Ask::Write { .. } | Ask::Append { .. } => self.data(call, ask, out),
             Ask::Failed { ino } => {
-                let failed = self.files.get_mut(&ino).and_then(|file| file.failed.take());
+                let failed = self.files.get(&ino).and_then(|file| file.failed);
                 self.end(call, failed.map_or(Ok(Given::Done), Err));
             }
             Ask::Lock { lock, wait } => self.lock(call, lock, wait, out),
@@ -476,10 +480,13 @@ impl Fs {
                     return file.waiting.push_back((call, Ask::Names(names)));
                 }
                 purpose = Purpose::Closed(call, of, *write);
+                // What is not written yet is told when it is.
+                let is_dirty = self.cache.dirty_of(of) > 0;
                 if let Some(file) = self.files.get_mut(&of) {
                     file.closing[way] += 1;
                     file.telling += 1;
-                    (*size, *mtime) = file.tell().unwrap_or_default();
+                    let tells = !is_dirty && file.flushes.is_empty() && !file.growing;
+                    (*size, *mtime) = if tells { file.tell() } else { None }.unwrap_or_default();
                 }
             }
             FsCall::Set { ino, changes } if changes.size.is_some() && self.files.contains_key(ino) => {
@@ -500,6 +507,10 @@ impl Fs {
             }
             FsCall::Set { ino, changes } if changes.mtime.is_some() => {
                 if let Some(file) = self.files.get_mut(ino) {
+                    // An older time that is being told would come after it.
+                    if file.telling > 0 || file.growing {
+                        return file.waiting.push_back((call, Ask::Names(names)));
+                    }
                     file.times_set();
                 }
             }
@@ -575,7 +586,10 @@ impl Fs {
             || file.growing
             || file.recall.is_some();
         if file.opens == [0; 2] && !is_busy && file.dirty.is_none() {
-            self.files.remove(&ino);
+            if self.files.remove(&ino).is_some_and(|file| file.failed.is_some()) {
+                // For who opens it again and synchronizes it.
+                self.lost.insert(ino);
+            }
             self.cache.forget(ino);
             self.locking.take_lost(ino);
         }
@@ -650,6 +664,7 @@ impl Service for Fs {
         if self.fencing.is_fenced() {
             self.on_evicted(self.acts_as(), out);
         }
+        self.let_write();
         self.start_calls(out);
         self.write_back(out);
         self.go_on_syncing(out);

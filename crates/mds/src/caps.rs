@@ -26,8 +26,11 @@ struct Holding {
     writes: u32,
     /// What it was granted and has not given back.
     cap: FsCap,
-    /// What it was told last and has not answered.
+    /// What it is to have no more than, and the first number that said so, if that is not answered. Later ones ask how
+    /// large the file is only.
     asked: Option<(u64, FsCap)>,
+    /// The last number that it was told.
+    last: u64,
     /// The last number that it has answered.
     answered: u64,
     /// How large it has made the file, and when, without having written that.
@@ -36,7 +39,7 @@ struct Holding {
 
 impl Default for Holding {
     fn default() -> Self {
-        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, answered: 0, told: None }
+        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, last: 0, answered: 0, told: None }
     }
 }
 
@@ -57,13 +60,16 @@ fn go_together(one: FsCap, other: FsCap) -> bool {
     }
 }
 
+/// Of a client's stops, the one that lasts until its end is said.
+pub(crate) const ALONE: u64 = 0;
+
 /// See the module head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caps {
     files: BTreeMap<Ino, BTreeMap<ClientId, Holding>>,
     clients: BTreeMap<ClientId, BTreeSet<Ino>>,
-    /// Requests that want all but their own client to do nothing with a file: one at a time.
-    stops: BTreeMap<Ino, (ClientId, u64)>,
+    /// Requests that want all but their own client to do nothing with a file: of one client at a time.
+    stops: BTreeMap<Ino, (ClientId, BTreeSet<u64>)>,
     /// Those who have been told something and have not answered, and of how many files.
     owing: BTreeMap<ClientId, usize>,
     /// The last number that was given: never one twice.
@@ -79,6 +85,10 @@ impl Caps {
     /// before [`Self::begin`].
     pub fn paused() -> Self {
         Self { paused: true, ..Self::default() }
+    }
+    /// Numbers begin behind this: what was asked by an earlier holder is answered by no number of this one.
+    pub const fn number_from(&mut self, number: u64) {
+        self.last = number;
     }
     /// All have said what they have, or are clients no more.
     pub fn begin(&mut self) {
@@ -162,7 +172,7 @@ impl Caps {
                 let held = Holding { reads, writes, cap, answered: self.last, ..Holding::default() };
                 self.files.entry(open.ino).or_default().insert(client, held);
                 if open.alone {
-                    self.stops.entry(open.ino).or_insert((client, 0));
+                    self.stops.entry(open.ino).or_insert_with(|| (client, BTreeSet::from([ALONE])));
                 }
                 self.clients.entry(client).or_default().insert(open.ino);
             }
@@ -172,7 +182,8 @@ impl Caps {
             let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("both say that it is open");
             let claim = claims.remove(&ino).unwrap_or(FsCap::Nothing {});
             held.cap = held.cap.min(claim);
-            if let Some((number, cap)) = held.asked {
+            if let Some((_, cap)) = held.asked {
+                let number = held.last;
                 self.news.push((client, FsCapNews { ino, cap, number }));
             }
             self.settle(ino);
@@ -187,7 +198,8 @@ impl Caps {
         }
         let stopped: Vec<Ino> = self.stops.iter().filter(|(_, (by, _))| *by == client).map(|(ino, _)| *ino).collect();
         for ino in stopped {
-            self.go_on(ino, client, None);
+            self.stops.remove(&ino);
+            self.settle(ino);
         }
     }
     fn drop_holding(&mut self, client: ClientId, ino: Ino) {
@@ -224,9 +236,13 @@ impl Caps {
         let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
         held.told = told;
         held.answered = held.answered.max(number);
-        if let Some((_, cap)) = held.asked.take_if(|(asked, _)| *asked <= number) {
+        if let Some((_, cap)) = held.asked.take_if(|(first, _)| *first <= number) {
             held.cap = held.cap.min(cap);
-            self.pay(client);
+            if number < held.last {
+                held.asked = Some((held.last, held.cap));
+            } else {
+                self.pay(client);
+            }
         }
         self.settle(ino);
     }
@@ -247,18 +263,21 @@ impl Caps {
     }
     /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is so.
     pub fn stop(&mut self, ino: Ino, by: ClientId, number: u64) -> bool {
-        if *self.stops.entry(ino).or_insert((by, number)) != (by, number) {
+        let (client, numbers) = self.stops.entry(ino).or_insert_with(|| (by, BTreeSet::new()));
+        if *client != by {
             return false;
         }
+        numbers.insert(number);
         self.settle(ino);
         let others = self.files.get(&ino).into_iter().flatten().filter(|(client, _)| **client != by);
         let mut others = others.map(|(_, held)| held.cap);
         others.all(|cap| cap == FsCap::Nothing {})
     }
-    /// What the client wanted others to wait for is done: with that request, or any.
-    pub fn go_on(&mut self, ino: Ino, by: ClientId, number: Option<u64>) {
-        let is_it = |stop: &(ClientId, u64)| stop.0 == by && number.is_none_or(|number| stop.1 == number);
-        if self.stops.get(&ino).is_some_and(is_it) {
+    /// What the client wanted others to wait for is done, as far as it is this request.
+    pub fn go_on(&mut self, ino: Ino, by: ClientId, number: u64) {
+        let Some((_, numbers)) = self.stops.get_mut(&ino).filter(|(client, _)| *client == by) else { return };
+        numbers.remove(&number);
+        if numbers.is_empty() {
             self.stops.remove(&ino);
             self.settle(ino);
         }
@@ -268,8 +287,14 @@ impl Caps {
         self.last += 1;
         let number = self.last;
         let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("it is open there");
-        if held.asked.replace((number, cap)).is_none() {
-            *self.owing.entry(client).or_default() += 1;
+        held.last = number;
+        match &mut held.asked {
+            None => {
+                held.asked = Some((number, cap));
+                *self.owing.entry(client).or_default() += 1;
+            }
+            Some(asked) if asked.1 != cap => *asked = (number, cap),
+            Some(_) => {}
         }
         self.news.push((client, FsCapNews { ino, cap, number }));
         number

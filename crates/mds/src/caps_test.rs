@@ -245,7 +245,7 @@ impl World {
                             FsCap::Nothing {},
                             "it is cut off while another one may use it: {self:?}"
                         );
-                        self.caps.go_on(INO, BOTH[who], Some(number));
+                        self.caps.go_on(INO, BOTH[who], number);
                     }
                 }
                 self.clients[who].waiting.remove(&number);
@@ -388,6 +388,14 @@ fn who_looks_is_told_by_who_writes() {
     caps.comply(writer, INO, number, Some((9, Stamp(8))));
     assert_eq!((caps.told(INO, BOTH[1]), caps.told(INO, writer)), (Some((9, Stamp(8))), None));
     assert!(caps.is_answered(INO, writer, number) && !caps.is_answered(INO, writer, later));
+    // Who looks again and again does not keep another one from opening it.
+    caps.open(BOTH[1], INO, true);
+    let recall = caps.last;
+    caps.take(&mut news);
+    let (_, after) = caps.ask(INO, ClientId(9)).expect("it has not given it back");
+    caps.comply(writer, INO, recall, None);
+    assert_eq!((after > recall, caps.given(BOTH[1], INO)), (true, FsCap::Sync {}));
+    caps.close(BOTH[1], INO, true);
     caps.close(writer, INO, true);
     caps.open(writer, INO, true);
     assert!(caps.is_answered(INO, writer, later), "it has said how large it is with the close");

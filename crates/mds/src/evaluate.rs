@@ -140,7 +140,8 @@ pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
         Err(Stop::Fail(errno)) => Verdict::Done(Outcome {
             answer: FsAnswer::Failed { errno },
             changes: Vec::new(),
-            opened: None,
+            // It is closed, whatever comes of its size.
+            opened: run.opened.filter(|opened| opened.closed),
             took_ino: false,
             when_safe: false,
         }),

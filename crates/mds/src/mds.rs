@@ -643,6 +643,9 @@ impl Mds {
             caps: Vec::new(),
             answer,
         };
+        // One that was answered once is among what its client has named, or not any more.
+        let is_counted = request.again.is_some_and(|again| again.stamp != Stamp::default());
+        let opened = opened.filter(|_| !is_counted);
         self.note_opened(client, opened);
         let file = opened.filter(|opened| !opened.closed).map(|opened| opened.ino);
         self.forget_before_writing(client, file, &mut after);

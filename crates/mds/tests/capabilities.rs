@@ -6,7 +6,7 @@ use crate::sharing::{ANNA, BERT, Two};
 use nacre_mds::mds::{Mds, Say};
 use nacre_types::{ClientId, Ino, Instance, Name};
 use nacre_wire::fs::{FileKind, Inode, Stamp};
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens, FsRequest};
 
 const BUFFER: FsCap = FsCap::Buffer {};
 const SYNC: FsCap = FsCap::Sync {};
@@ -140,7 +140,40 @@ fn one_at_a_time_has_a_file_alone() {
     two.ask(BERT, 2, FsCall::Alone { ino, ends: false });
     all_comply(&mut two);
     assert!(two.inode(ANNA, 2).is_some() && two.inode(BERT, 2).is_none());
-    two.ask(ANNA, 3, FsCall::Alone { ino, ends: true });
+    // Its own client may cut it off: that waited for an end that waited for that.
+    let changes = FsChanges { size: Some(0), ..FsChanges::default() };
+    two.ask(ANNA, 3, FsCall::Set { ino, changes });
+    all_comply(&mut two);
+    assert!(two.inode(ANNA, 3).is_some() && two.inode(BERT, 2).is_none());
+    two.ask(ANNA, 4, FsCall::Alone { ino, ends: true });
     all_comply(&mut two);
     assert!(two.inode(BERT, 2).is_some());
+}
+
+/// A close was answered, and lost with the server. Its client named what it has open after it, and sent it again: the next
+/// holder counted it twice, and gave the file to another one while it was still being written.
+#[test]
+fn a_close_that_is_done_again_was_named_before() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    two.ask(ANNA, 2, FsCall::Open { ino, write: true });
+    two.settle();
+    let close = FsCall::Close { ino, write: true, size: 5, mtime: Stamp(7) };
+    two.ask(ANNA, 3, close.clone());
+    let stamp = two.reply(ANNA, 3).expect("early").stamp;
+    two.objects.crash(0);
+    two.mds = Mds::open(config());
+    two.said.clear();
+    two.settle();
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: BUFFER, alone: false };
+    two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
+    two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
+    two.settle();
+    let again = Some(FsAgain { stamp, made: Ino::TOP });
+    two.mds.on_request(ANNA, FsRequest { number: 3, safe_below: 1, again, place: None, call: close });
+    [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
+    two.settle();
+    two.ask(BERT, 1, FsCall::Open { ino, write: true });
+    two.settle();
+    assert_eq!(two.told(ANNA).len(), 1, "it may have written");
 }

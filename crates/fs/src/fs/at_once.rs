@@ -32,7 +32,7 @@ impl Fs {
                 self.write_at_once(*ino, size, data)
             }
             Ask::Failed { ino } => {
-                let failed = self.files.get_mut(ino).and_then(|file| file.failed.take());
+                let failed = self.files.get(ino).and_then(|file| file.failed);
                 Some(failed.map_or(Ok(Given::Done), Err))
             }
             _ => None,

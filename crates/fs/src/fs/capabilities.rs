@@ -93,6 +93,7 @@ impl Fs {
             if file.dirty.take().is_some() || self.cache.dirty_of(*ino) > 0 {
                 self.lost.insert(*ino);
             }
+            file.forget();
             file.recall = None;
             file.growing = false;
             file.flushes.clear();

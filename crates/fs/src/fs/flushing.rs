@@ -117,11 +117,7 @@ impl Fs {
         file.growing = false;
         match given {
             Ok(_) => self.flush(ino, out),
-            Err(errno) => {
-                file.failed = Some(errno);
-                file.dirty = None;
-                self.cache.forget(ino);
-            }
+            Err(errno) => self.give_up(ino, errno),
         }
         self.settle(ino, out);
     }
@@ -140,13 +136,28 @@ impl Fs {
         }
         if let Some(file) = self.files.get_mut(&ino).filter(|_| !void) {
             file.flushes.remove(&number);
-            file.failed = file.failed.or(failed);
+            if let Some(errno) = failed {
+                self.give_up(ino, errno);
+            }
             self.settle(ino, out);
         }
-        while self.cache.dirty() < self.config.dirty_max as u64
-            && let Some(write) = self.throttled.pop_back()
-        {
-            self.queue.push_front(write);
+    }
+    /// Something of a file cannot be written: all that is not written is lost, and its size is what the server says.
+    fn give_up(&mut self, ino: Ino, errno: u16) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        file.failed = Some(errno);
+        file.dirty = None;
+        file.flushes.clear();
+        file.forget();
+        self.flushes.values_mut().filter(|flush| flush.ino == ino).for_each(Flush::give_up);
+        self.cache.forget(ino);
+    }
+    /// Writes that waited until less is dirty.
+    pub(super) fn let_write(&mut self) {
+        if self.cache.dirty() < self.config.dirty_max as u64 {
+            while let Some(write) = self.throttled.pop_back() {
+                self.queue.push_front(write);
+            }
         }
     }
     /// Whether nothing of a file is dirty, and the server knows what it was told of it: it may do what is asked next
@@ -207,6 +218,9 @@ impl Fs {
             if std::mem::take(&mut syncing.again) {
                 syncing.files.iter().for_each(|ino| self.flush(*ino, out));
                 syncing.up_to = self.last_number;
+                // What waits until the file may grow has no number yet.
+                let grows = |ino: &Ino| self.files.get(ino).is_some_and(|file| file.growing);
+                syncing.again = syncing.files.iter().any(grows);
                 if !self.is_synced(&syncing) {
                     self.syncing.push(syncing);
                     continue;
@@ -227,8 +241,10 @@ impl Fs {
         let safe = self.session.safe_below();
         let over: Vec<_> = self.syncs.extract_if(.., |(_, below, _)| *below <= safe).collect();
         for (call, _, ino) in over {
-            let outcome = self.take_lost(ino).map_or(Ok(Given::Done), Err);
-            self.end(call, outcome);
+            let mut of = self.files.iter_mut().filter(|(one, _)| ino.is_none_or(|ino| **one == ino));
+            let failed = of.find_map(|(_, file)| file.failed.take());
+            let failed = failed.or_else(|| self.take_lost(ino));
+            self.end(call, failed.map_or(Ok(Given::Done), Err));
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {

@@ -9,6 +9,7 @@
 //! A client that has not answered, and from which nothing else comes, is evicted, so that others go on.
 
 use super::*;
+use crate::caps::ALONE;
 use crate::shares::Wait;
 use nacre_wire::msg::fs::{FsCap, FsCapNews, FsGrant, FsStale};
 use std::time::Duration;
@@ -43,9 +44,7 @@ impl Mds {
                 let is_data = changes.size.is_some() || changes.mtime.is_some();
                 is_data && self.caps.is_open(*ino) && !self.caps.stop(*ino, client, request.number)
             }
-            (FsCall::Alone { ino, ends: false }, FsAnswer::Node { .. }) => {
-                !self.caps.stop(*ino, client, request.number)
-            }
+            (FsCall::Alone { ino, ends: false }, FsAnswer::Node { .. }) => !self.caps.stop(*ino, client, ALONE),
             (
                 FsCall::Stat { .. } | FsCall::Lookup { .. } | FsCall::Open { .. } | FsCall::Make { .. },
                 FsAnswer::Node { node, made: false },
@@ -97,20 +96,22 @@ impl Mds {
                 if changes.size.is_some() || changes.mtime.is_some() {
                     self.caps.forget_told(*ino);
                 }
-                self.caps.go_on(*ino, client, Some(request.number));
+                self.caps.go_on(*ino, client, request.number);
                 self.try_again = true;
             }
             FsCall::Alone { ino, ends: false } => {
-                self.caps.go_on(*ino, client, Some(request.number));
+                self.caps.go_on(*ino, client, request.number);
                 self.try_again = true;
             }
             FsCall::Alone { ino, ends: true } => {
-                self.caps.go_on(*ino, client, None);
+                self.caps.go_on(*ino, client, ALONE);
                 self.try_again = true;
             }
             FsCall::Comply { ino, number, size, mtime, written } => {
                 let told = Some((*size, *mtime)).filter(|_| !written && *mtime != Stamp::default());
                 self.caps.comply(client, *ino, *number, told);
+                // It answers: its time begins again.
+                self.capabilities.owing.remove(&client);
                 self.try_again = true;
             }
             _ => {}
