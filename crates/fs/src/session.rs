@@ -17,7 +17,7 @@ use nacre_wire::fs::{FsHolder, FsLock, FsLockWait};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsGrant, FsLeave, FsOpens, FsPing,
-    FsPlace, FsReply, FsRequest, FsSession,
+    FsPlace, FsReply, FsRequest, FsSession, FsSync,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -279,6 +279,14 @@ impl Session {
     pub fn on_pong(&mut self, number: u64) {
         if number == self.ping.0 && !self.ponged {
             (self.ponged, self.lease) = (true, self.ping.1 + LEASE);
+        }
+    }
+    /// Callers wait until all requests so far are safe.
+    pub fn sync(&self, out: &mut Vec<Output>) {
+        if let Stage::Open(server) = self.stage
+            && self.safe_below() < self.next
+        {
+            out.push(Output::send(Entity::Client(server), Message::FsSync(FsSync { below: self.next })));
         }
     }
     /// What was to be forgotten is.

@@ -197,7 +197,9 @@ impl Journal {
         self.open.clients.push(known);
         self.open.sequence
     }
-    fn is_empty(&self) -> bool {
+    /// Whether there is nothing for another append.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         let Batch { changes, answers, clients, .. } = &self.open;
         !self.announced && changes.is_empty() && answers.is_empty() && clients.is_empty()
     }
@@ -230,6 +232,11 @@ impl Journal {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.open.sequence + u64::from(!self.is_empty())
+    }
+    /// Whether an append is under way.
+    #[must_use]
+    pub const fn is_appending(&self) -> bool {
+        self.under_way.is_some()
     }
     /// Whether nothing is open or under way.
     #[must_use]

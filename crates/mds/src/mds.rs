@@ -9,6 +9,7 @@
 //! What is not safe yet is shown only to the client that changed it: an answer to another one that rests on it waits
 //! (`held`). What a client changed itself it is shown at once.
 //!
+//! * `appending`: when the journal grows;
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
 //! * `capabilities`: what they may do with the data of files;
@@ -18,6 +19,7 @@
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
 
+mod appending;
 mod capabilities;
 mod data;
 mod evicting;
@@ -77,6 +79,8 @@ pub struct MdsLimits {
     pub write_after: std::time::Duration,
     /// Entries in memory, beside what is not written yet; each takes some 400 bytes.
     pub entries_max: usize,
+    /// Changes for which nothing waits wait so long for others, to be appended to the journal with them.
+    pub linger: std::time::Duration,
 }
 impl Default for MdsLimits {
     fn default() -> Self {
@@ -85,6 +89,7 @@ impl Default for MdsLimits {
             journal_objects_max: 64,
             write_after: std::time::Duration::from_secs(10),
             entries_max: 500_000,
+            linger: std::time::Duration::from_millis(3),
         }
     }
 }
@@ -196,6 +201,7 @@ pub struct Mds {
     tree: Tree,
     overlay: Overlay,
     journal: Journal,
+    appending: appending::Appending,
     sessions: BTreeMap<ClientId, Session>,
     caps: Caps,
     capabilities: capabilities::Capabilities,
@@ -258,6 +264,7 @@ impl Mds {
             tree: Tree::default(),
             overlay: Overlay::default(),
             journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
+            appending: appending::Appending::default(),
             sessions: BTreeMap::new(),
             caps: Caps::paused(),
             capabilities: capabilities::Capabilities::default(),
@@ -314,7 +321,7 @@ impl Mds {
     pub fn next_deadline(&self) -> Time {
         let quiet = if self.is_quiet() && self.now < self.quiet_until { self.quiet_until } else { Time::MAX };
         let evicting = self.evicting.next_deadline();
-        quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at()).min(evicting)
+        quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at()).min(evicting).min(self.append_at())
     }
     /// Whether nothing is under way and all is safe.
     #[must_use]
@@ -363,6 +370,7 @@ impl Mds {
         let is_new = session.instance != instance || !session.counted;
         if session.instance != instance {
             let since = self.journal.push_client(Known { client, instance, here: true });
+            self.appending.hurry(&self.journal);
             *session = Session { instance, since, heard: session.heard, ..Session::default() };
         } else if session.since < self.journal.safe() {
             let again = self.expected.contains(&client);
@@ -480,7 +488,7 @@ impl Mds {
             self.tell_caps();
             self.write_directories();
             self.make_room();
-            if let Some((object, bytes)) = self.journal.next_append() {
+            if let Some((object, bytes)) = self.next_append() {
                 let length = bytes.len() as u64;
                 let name = journal::object_name(self.config.rank, object);
                 let operation = self.operation(&name, vec![SubOp::Append { length }], vec![bytes.into()]);

@@ -354,6 +354,8 @@ impl Tenure {
             }
             Message::FsRequest(request) => self.mds.on_request(client, request),
             Message::FsForgot(forgot) => self.mds.on_forgot(client, forgot),
+            // What it asked for came before it.
+            Message::FsSync(_) => self.mds.hurry(),
             // It would keep what it was told for longer.
             Message::FsPing(_) if self.mds.is_evicting(client) => {}
             Message::FsPing(FsPing { number }) => {

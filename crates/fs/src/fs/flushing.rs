@@ -235,6 +235,7 @@ impl Fs {
             for ino in files {
                 self.tell_time(ino, out);
             }
+            self.session.sync(out);
             self.syncs.push((call, self.session.next(), ino));
         }
         // What was answered is safe now, or lost.

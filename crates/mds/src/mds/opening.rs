@@ -79,6 +79,7 @@ impl Mds {
         self.journal = Journal::behind(next, object, serial, self.config.limits.journal_object_bytes);
         // The next holder is to see from where on this one told numbers, or both would tell the same.
         self.since = self.journal.announce();
+        self.hurry();
         self.caps.number_from(self.since << 24);
         self.expected = self.sessions.keys().copied().collect();
         self.quiet_until = self.now + GRACE;

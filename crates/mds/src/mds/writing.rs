@@ -214,8 +214,9 @@ impl Mds {
                 answers.push(Answered { client: *client, instance: session.instance, safe_below, reply });
             }
         }
-        let stale: BTreeSet<Ino> =
-            self.removing.all().filter_map(|ino| self.tree.place(ino)).map(|(dir, _)| dir).collect();
+        // What an earlier holder named and was not read yet is named again.
+        let known = self.removing.all().filter_map(|ino| self.tree.place(ino)).map(|(dir, _)| dir);
+        let stale: BTreeSet<Ino> = known.chain(self.wanted.iter().copied()).collect();
         let head = JournalHead {
             first,
             sequence,

@@ -197,6 +197,7 @@ impl World {
             journal_objects_max: rng.between(4, 12),
             write_after: Duration::from_millis(*rng.pick(&[50, 500, 5_000])),
             entries_max: *rng.pick(&[6, 20, 1_000]),
+            linger: Duration::from_millis(*rng.pick(&[0, 3, 50])),
         };
         let mut memory = Memory::default();
         let namespace = Name::from("home.1");

@@ -597,6 +597,14 @@ pub struct FsReply {
 }
 wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, changed, caps, answer });
 
+/// The client waits until what it has asked for so far is in the journal: else changes wait for others for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsSync {
+    /// All its requests below this number.
+    pub below: u64,
+}
+wire_record!(FsSync version 1 compat 1 { below });
+
 /// Requests whose changes are in the journal now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsSafe {

@@ -209,4 +209,5 @@ messages! {
     92 v 1 compat 1 FsPing(fs::FsPing);
     93 v 1 compat 1 FsPong(fs::FsPong);
     94 v 1 compat 1 FsCaps(fs::FsCaps);
+    95 v 1 compat 1 FsSync(fs::FsSync);
 }

@@ -12,7 +12,7 @@ use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot,
     FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe,
-    FsSession, FsStale, FsWelcome,
+    FsSession, FsStale, FsSync, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,6 +199,7 @@ pub fn messages() -> Vec<Message> {
         Message::FsPing(FsPing { number: 12 }),
         Message::FsPong(FsPong { number: 12 }),
         Message::FsCaps(caps()),
+        Message::FsSync(FsSync { below: 9 }),
     ]
 }
 
@@ -260,6 +261,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsPong v1", FsPong { number: 12 }),
         value("record FsReply v1", reply()),
         value("record FsCaps v1", caps()),
+        value("record FsSync v1", FsSync { below: 9 }),
         value("fields FsCapNews", caps().items[0]),
         value("fields FsGrant", reply().caps[0]),
         value("record FsSafe v1", safe()),
