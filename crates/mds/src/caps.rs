@@ -11,8 +11,8 @@
 //!  less than it may, and no other client has more than goes with that: granted, with an answer or with FsCaps
 //!  another client looks at a file that one may be writing: FsCaps 7, the same capability ─▶ Comply 7 says how large it is
 //! ```
-//! Invariants: what two clients were granted, and have not given back, goes together; what a client is
-//! granted comes after what it was told before; if all comply, each is granted what it may.
+//! Invariants: what two clients were granted, and have not given back, goes together; what a client
+//! is granted comes after what it was told before; if all comply, each is granted what it may.
 
 use nacre_types::{ClientId, Ino};
 use nacre_wire::fs::Stamp;
@@ -26,8 +26,8 @@ struct Holding {
     writes: u32,
     /// What it was granted and has not given back.
     cap: FsCap,
-    /// What it is to have no more than, and the first number that said so, if that is not answered. Later ones ask how
-    /// large the file is only.
+    /// What it is to have no more than, and the first number that said so, if that is not answered.
+    /// Later ones ask how large the file is only.
     asked: Option<(u64, FsCap)>,
     /// The last number that it was told.
     last: u64,
@@ -68,7 +68,8 @@ pub(crate) const ALONE: u64 = 0;
 pub(crate) struct Caps {
     files: BTreeMap<Ino, BTreeMap<ClientId, Holding>>,
     clients: BTreeMap<ClientId, BTreeSet<Ino>>,
-    /// Requests that want all but their own client to do nothing with a file: of one client at a time.
+    /// Requests that want all but their own client to do nothing with a file: of one client at a
+    /// time.
     stops: BTreeMap<Ino, (ClientId, BTreeSet<u64>)>,
     /// Those who have been told something and have not answered, and of how many files.
     owing: BTreeMap<ClientId, usize>,
@@ -81,12 +82,13 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// What clients of the rank's last holder have been granted they say one after the other: nothing is granted
-    /// before [`Self::begin`].
+    /// What clients of the rank's last holder have been granted they say one after the other:
+    /// nothing is granted before [`Self::begin`].
     pub fn paused() -> Self {
         Self { paused: true, ..Self::default() }
     }
-    /// Numbers begin behind this: what was asked by an earlier holder is answered by no number of this one.
+    /// Numbers begin behind this: what was asked by an earlier holder is answered by no number of
+    /// this one.
     pub const fn number_from(&mut self, number: u64) {
         self.last = number;
     }
@@ -162,8 +164,9 @@ impl Caps {
         }
         self.settle(ino);
     }
-    /// A client says what it has open; whether that is the first time to this holder of the rank. If it is not,
-    /// what it has been granted and does not know of is lost, and what it was told is told again.
+    /// A client says what it has open; whether that is the first time to this holder of the rank.
+    /// If it is not, what it has been granted and does not know of is lost, and what it was told is
+    /// told again.
     pub fn greet(&mut self, client: ClientId, opens: &[FsOpens], is_first: bool) {
         if is_first {
             self.end(client);
@@ -177,10 +180,10 @@ impl Caps {
                 self.clients.entry(client).or_default().insert(open.ino);
             }
         }
-        let mut claims: BTreeMap<Ino, FsCap> = opens.iter().map(|open| (open.ino, open.cap)).collect();
+        let claims: BTreeMap<Ino, FsCap> = opens.iter().map(|open| (open.ino, open.cap)).collect();
         for ino in self.clients.get(&client).cloned().unwrap_or_default() {
             let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("both say that it is open");
-            let claim = claims.remove(&ino).unwrap_or(FsCap::Nothing {});
+            let claim = claims.get(&ino).copied().unwrap_or(FsCap::Nothing {});
             held.cap = held.cap.min(claim);
             if let Some((_, cap)) = held.asked {
                 let number = held.last;
@@ -246,7 +249,8 @@ impl Caps {
         }
         self.settle(ino);
     }
-    /// Asks the client that may be writing a file how large it is, for another one: whom, and the number that it answers.
+    /// Asks the client that may be writing a file how large it is, for another one: whom, and the
+    /// number that it answers.
     pub fn ask(&mut self, ino: Ino, looker: ClientId) -> Option<(ClientId, u64)> {
         let writer = self.writer(ino, looker)?;
         let held = self.files[&ino][&writer];
@@ -261,7 +265,8 @@ impl Caps {
         let held = self.files.get(&ino).and_then(|all| all.get(&writer));
         held.is_none_or(|held| held.answered >= number)
     }
-    /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is so.
+    /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is
+    /// so.
     pub fn stop(&mut self, ino: Ino, by: ClientId, number: u64) -> bool {
         let (client, numbers) = self.stops.entry(ino).or_insert_with(|| (by, BTreeSet::new()));
         if *client != by {
@@ -300,12 +305,9 @@ impl Caps {
         number
     }
 
-    /// What a client may do, all being as it is.
-    fn target(&self, client: ClientId, ino: Ino) -> FsCap {
-        let all = &self.files[&ino];
-        if self.stops.get(&ino).is_some_and(|(by, _)| *by != client) {
-            FsCap::Nothing {}
-        } else if all.values().all(|held| held.writes == 0) {
+    /// What each client may do if none is stopped, all being as it is.
+    fn target(all: &BTreeMap<ClientId, Holding>) -> FsCap {
+        if all.values().all(|held| held.writes == 0) {
             FsCap::Cache {}
         } else if all.len() == 1 {
             FsCap::Buffer {}
@@ -316,19 +318,23 @@ impl Caps {
     /// Takes back what is too much, and grants what is possible.
     fn settle(&mut self, ino: Ino) {
         let Some(all) = self.files.get(&ino).filter(|_| !self.paused) else { return };
-        let clients: Vec<ClientId> = all.keys().copied().collect();
+        let target = Self::target(all);
+        let stop = self.stops.get(&ino).map(|(by, _)| *by);
+        let may = |client| if stop.is_none_or(|by| by == client) { target } else { FsCap::Nothing {} };
+        let clients: Vec<(ClientId, FsCap)> = all.keys().map(|client| (*client, may(*client))).collect();
         // What one is granted may let another one have more.
-        while clients.iter().fold(false, |changed, client| self.settle_one(*client, ino) | changed) {}
+        while clients.iter().fold(false, |changed, (client, target)| self.settle_one(*client, ino, *target) | changed) {
+        }
     }
     /// The same for one client; whether it was granted something.
-    fn settle_one(&mut self, client: ClientId, ino: Ino) -> bool {
-        let target = self.target(client, ino);
+    fn settle_one(&mut self, client: ClientId, ino: Ino, target: FsCap) -> bool {
         let held = self.files[&ino][&client];
         let others = self.files[&ino].iter().filter(|(other, _)| **other != client);
         let fits =
             others.into_iter().all(|(_, other)| go_together(other.cap, target) && go_together(other.least(), target));
         if held.least() > target {
-            // One that writes before another one has forgotten what it read would not be seen by that.
+            // One that writes before another one has forgotten what it read would not be seen by
+            // that.
             self.tell(client, ino, if fits { target } else { FsCap::Nothing {} });
         } else if held.asked.is_none() && held.cap < target && fits {
             let all = self.files.get_mut(&ino).expect("just seen");
@@ -336,7 +342,8 @@ impl Caps {
             self.news.push((client, FsCapNews { ino, cap: target, number: 0 }));
             return true;
         } else if held.asked.is_none() && held.cap < target && !go_together(held.cap, target) {
-            // All read and write at once, and none may begin to keep what it reads before none writes.
+            // All read and write at once, and none may begin to keep what it reads before none
+            // writes.
             self.tell(client, ino, FsCap::Nothing {});
         }
         false

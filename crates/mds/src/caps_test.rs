@@ -1,5 +1,6 @@
-//! The capabilities of a file, and all that can happen to them: up to some depth every order of what clients do, of
-//! messages, and of connections that break. (Once 10 deep, where it found two faults; 8 takes some seconds.)
+//! The capabilities of a file, and all that can happen to them: up to some depth every order of
+//! what clients do, of messages, and of connections that break. (Once 10 deep, where it found two
+//! faults; 8 takes some seconds.)
 
 use super::*;
 use std::collections::VecDeque;
@@ -262,7 +263,8 @@ impl World {
 
     fn check(&self) {
         let [one, other] = [0, 1].map(|who| self.clients[who].cap());
-        // It may have been granted more, and not know it yet. As long as it only reads it is in no one's way.
+        // It may have been granted more, and not know it yet. As long as it only reads it is in no
+        // one's way.
         let reads = |who: usize| self.clients[who].cap() == FsCap::Sync {} && self.clients[who].uses()[1] == 0;
         let keeps = |cap| cap == FsCap::Cache {};
         let reads = (reads(0) && keeps(other)) || (reads(1) && keeps(one));

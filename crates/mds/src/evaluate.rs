@@ -100,6 +100,14 @@ pub struct Opened {
     pub closed: bool,
 }
 
+impl Opened {
+    /// The file, if it was opened.
+    #[must_use]
+    pub fn file(self) -> Option<Ino> {
+        (!self.closed).then_some(self.ino)
+    }
+}
+
 /// What a request comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {

@@ -430,15 +430,13 @@ impl Mds {
             return;
         }
         if let Some(kept) = session.answers.get_mut(&request.number) {
-            // A client that was answered has named it among what it has open, or not any more.
-            let counted = request.again.is_some_and(|again| again.stamp != Stamp::default());
-            let opened = opened_by(&request.call, &kept.reply.answer)
-                .filter(|_| std::mem::take(&mut kept.inherited) && !counted);
+            let opened = opened_by(&request.call, &kept.reply.answer);
+            let file = opened.and_then(Opened::file);
+            let opened = opened.filter(|_| std::mem::take(&mut kept.inherited) && !is_counted(&request));
             // What is held is told when it may be.
             if kept.after.is_over(safe, shares) {
                 let safe = kept.batch.is_none_or(|batch| batch < safe);
                 let mut reply = FsReply { safe, ..kept.reply.clone() };
-                let file = file_opened(&request.call, &reply.answer);
                 self.note_opened(client, opened);
                 self.give_caps(client, file, &mut reply);
                 self.out.push((client, Say::Reply(reply)));
@@ -482,9 +480,6 @@ impl Mds {
             }
             self.void_silent();
             self.release_held();
-            let mut forget = Vec::new();
-            self.shares.take(&mut forget);
-            self.out.extend(forget.into_iter().map(|(client, forget)| (client, Say::Forget(forget))));
             self.tell_caps();
             self.write_directories();
             self.make_room();
@@ -651,11 +646,9 @@ impl Mds {
             caps: Vec::new(),
             answer,
         };
-        // One that was answered once is among what its client has named, or not any more.
-        let is_counted = request.again.is_some_and(|again| again.stamp != Stamp::default());
-        let opened = opened.filter(|_| !is_counted);
+        let opened = opened.filter(|_| !is_counted(request));
         self.note_opened(client, opened);
-        let file = opened.filter(|opened| !opened.closed).map(|opened| opened.ino);
+        let file = opened.and_then(Opened::file);
         self.forget_before_writing(client, file, &mut after);
         self.caps_concluded(client, request, matches!(reply.answer, FsAnswer::Failed { .. }));
         if !matches!(request.call, FsCall::Unlink { .. }) {
@@ -820,23 +813,21 @@ pub fn fragment_name(dir: Ino, frag: Frag) -> String {
     format!("dir.{dir}.{frag}")
 }
 
-/// What a request opened or closed, by its answer, if that was journaled.
+/// Whether what a request opened or closed is known: a client that was answered once has named it among what it has
+/// open, or not any more.
+fn is_counted(request: &FsRequest) -> bool {
+    request.again.is_some_and(|again| again.stamp != Stamp::default())
+}
+/// What a request opened or closed, by its answer.
 fn opened_by(call: &FsCall, answer: &FsAnswer) -> Option<Opened> {
     match (call, answer) {
-        (FsCall::Make { open: true, write, .. }, FsAnswer::Node { node, .. }) if node.inode.is_file() => {
+        (FsCall::Make { open: true, write, .. } | FsCall::Open { write, .. }, FsAnswer::Node { node, .. })
+            if node.inode.is_file() =>
+        {
             Some(Opened { ino: node.inode.ino, write: *write, closed: false })
         }
         (FsCall::Close { ino, write, .. }, FsAnswer::Done {} | FsAnswer::Node { .. }) => {
             Some(Opened { ino: *ino, write: *write, closed: true })
-        }
-        _ => None,
-    }
-}
-/// What a request opened, by its answer.
-fn file_opened(call: &FsCall, answer: &FsAnswer) -> Option<Ino> {
-    match (call, answer) {
-        (FsCall::Make { open: true, .. } | FsCall::Open { .. }, FsAnswer::Node { node, .. }) => {
-            Some(node.inode.ino).filter(|_| node.inode.is_file())
         }
         _ => None,
     }

@@ -1,9 +1,8 @@
 //! What two clients may do with a file's data, as the server tells them.
 
-use crate::objects::config;
-use crate::rig::make_call;
+use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
-use nacre_mds::mds::{Mds, Say};
+use nacre_mds::mds::Say;
 use nacre_types::{ClientId, Ino, Instance, Name};
 use nacre_wire::fs::{FileKind, Inode, Stamp};
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens, FsRequest};
@@ -13,13 +12,7 @@ const SYNC: FsCap = FsCap::Sync {};
 
 impl Two {
     fn make_open(&mut self, client: ClientId, number: u64) -> (Ino, FsCap) {
-        let FsCall::Make { dir, name, kind, mode, uid, gid, target, device, .. } =
-            make_call(Ino::ROOT, "file", FileKind::File {}, 0o644)
-        else {
-            unreachable!("it makes something")
-        };
-        let (exclusive, open, write) = (false, true, true);
-        let make = FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write };
+        let make = and_open(make_call(Ino::ROOT, "file", FileKind::File {}, 0o644));
         self.ask(client, number, make);
         self.settle();
         let reply = self.reply(client, number).expect("answered");
@@ -46,8 +39,8 @@ impl Two {
     }
 }
 
-/// What a client has not written is shown to who looks, and to no later holder: it would be lost with that client, and
-/// the file would have zeros that no one wrote.
+/// What a client has not written is shown to who looks, and to no later holder: it would be lost
+/// with that client, and the file would have zeros that no one wrote.
 #[test]
 fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
     let mut two = Two::new();
@@ -62,10 +55,7 @@ fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
     let seen = two.inode(BERT, 1).expect("told");
     assert_eq!((seen.size, seen.mtime >= Stamp(5)), (777, true));
     two.settle();
-    two.objects.crash(0);
-    two.mds = Mds::open(config());
-    two.said.clear();
-    two.settle();
+    two.take_over();
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     let open = FsOpens { ino, reads: 0, writes: 1, cap: SYNC, alone: false };
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
@@ -150,8 +140,9 @@ fn one_at_a_time_has_a_file_alone() {
     assert!(two.inode(BERT, 2).is_some());
 }
 
-/// A close was answered, and lost with the server. Its client named what it has open after it, and sent it again: the next
-/// holder counted it twice, and gave the file to another one while it was still being written.
+/// A close was answered, and lost with the server. Its client named what it has open after it, and
+/// sent it again: the next holder counted it twice, and gave the file to another one while it was
+/// still being written.
 #[test]
 fn a_close_that_is_done_again_was_named_before() {
     let mut two = Two::new();
@@ -161,10 +152,7 @@ fn a_close_that_is_done_again_was_named_before() {
     let close = FsCall::Close { ino, write: true, size: 5, mtime: Stamp(7) };
     two.ask(ANNA, 3, close.clone());
     let stamp = two.reply(ANNA, 3).expect("early").stamp;
-    two.objects.crash(0);
-    two.mds = Mds::open(config());
-    two.said.clear();
-    two.settle();
+    two.take_over();
     let open = FsOpens { ino, reads: 0, writes: 1, cap: BUFFER, alone: false };
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);

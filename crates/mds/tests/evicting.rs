@@ -1,7 +1,7 @@
 //! Clients that were waited for long enough, on a cluster that can fence them.
 
 use crate::locks::{DONE, WAITS, wanted};
-use crate::rig::make_call;
+use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
 use nacre_mds::mds::{Greeted, Say};
 use nacre_types::{ClientId, Ino, Instance, Name, ObjectId};
@@ -77,12 +77,7 @@ fn what_an_evicted_client_has_is_its_own_until_it_is_fenced() {
 #[test]
 fn a_file_that_it_has_open_is_there_until_it_is_fenced() {
     let mut two = two();
-    let call = match make_call(Ino::ROOT, "x", FileKind::File {}, 0o644) {
-        FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, .. } => {
-            FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open: true, write: true }
-        }
-        other => other,
-    };
+    let call = and_open(make_call(Ino::ROOT, "x", FileKind::File {}, 0o644));
     let Some(FsAnswer::Node { node, .. }) = two.answer(ANNA, 2, call) else { panic!("{:?}", two.said) };
     let ino = node.inode.ino;
     assert!(two.answer(ANNA, 3, FsCall::Wrote { ino, size: 5, mtime: node.inode.mtime }).is_some());

@@ -1,8 +1,7 @@
 //! Locks of two clients: at the server, and over its takeover.
 
-use crate::objects::config;
 use crate::sharing::{ANNA, BERT, Two};
-use nacre_mds::mds::{Mds, Say};
+use nacre_mds::mds::Say;
 use nacre_types::{ClientId, Ino, Instance};
 use nacre_wire::fs::{FsLock, FsLockWait};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsEvicted, FsLocked};
@@ -32,12 +31,6 @@ impl Two {
             _ => None,
         };
         self.said.iter().filter_map(locked).collect()
-    }
-    pub fn take_over(&mut self) {
-        self.objects.crash(0);
-        self.said.clear();
-        self.mds = Mds::open(config());
-        self.settle();
     }
     pub fn greet(&mut self, client: ClientId, locks: &[FsLock], waits: &[FsLockWait]) {
         self.mds.on_session_with(client, Instance(1), (true, 0), &[], (locks, waits));

@@ -37,6 +37,14 @@ pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
     }
 }
 
+/// The same, and what is made is opened for writing.
+pub fn and_open(mut call: FsCall) -> FsCall {
+    if let FsCall::Make { open, write, .. } = &mut call {
+        (*open, *write) = (true, true);
+    }
+    call
+}
+
 pub struct Rig {
     pub tree: Tree,
     pub opens: BTreeMap<Ino, u32>,

@@ -58,6 +58,13 @@ impl Two {
         }
         self.settle();
     }
+    /// The server dies with what it had asked of objects, and another one takes the rank.
+    pub fn take_over(&mut self) {
+        self.objects.crash(0);
+        self.said.clear();
+        self.mds = Mds::open(config());
+        self.settle();
+    }
     /// A turn in which no operation on an object ends.
     pub fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
@@ -143,10 +150,7 @@ fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe
         panic!("made")
     };
     // Nothing of it reached the journal.
-    two.objects.crash(0);
-    two.said.clear();
-    two.mds = Mds::open(config());
-    two.settle();
+    two.take_over();
     two.come();
     two.ask(BERT, 1, make("x"));
     two.mds.on_caught_up(BERT);
@@ -169,10 +173,7 @@ fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe
 fn no_two_holders_tell_one_number() {
     let mut two = Two::new();
     let take_over = |two: &mut Two| {
-        two.objects.crash(0);
-        two.said.clear();
-        two.mds = Mds::open(config());
-        two.settle();
+        two.take_over();
         two.come();
     };
     let made = |two: &Two, client| match &two.reply(client, 1).expect("answered").answer {
@@ -210,10 +211,7 @@ fn no_two_holders_tell_one_number() {
 fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
     let mut two = Two::new();
     two.ask(ANNA, 1, make("x"));
-    two.objects.crash(0);
-    two.said.clear();
-    two.mds = Mds::open(config());
-    two.settle();
+    two.take_over();
     two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
     two.mds.on_caught_up(BERT);
     two.ask(BERT, 1, make("x"));
@@ -250,9 +248,7 @@ fn an_open_file_outlives_its_names_and_its_server() {
         }
     };
     assert_eq!(stat(&mut two, 4), Some(0));
-    two.objects.crash(0);
-    two.mds = Mds::open(config());
-    two.settle();
+    two.take_over();
     let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Buffer {}, alone: false };
     two.mds.on_session(ANNA, Instance(1), (false, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
@@ -373,9 +369,7 @@ fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
         ..Operation::default()
     };
     two.objects.run(&object(vec![SubOp::Write { offset: 0, length: 10 }]));
-    two.objects.crash(0);
-    two.mds = Mds::open(config());
-    two.settle();
+    two.take_over();
     two.come();
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
@@ -419,9 +413,7 @@ fn a_change_that_failed_fails_for_ever() {
 #[test]
 fn a_client_that_comes_too_late_is_told_so() {
     let mut two = Two::new();
-    two.objects.crash(0);
-    two.mds = Mds::open(config());
-    two.settle();
+    two.take_over();
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.mds.on_caught_up(BERT);
     two.now = two.mds.next_deadline();
@@ -511,10 +503,7 @@ fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
     two.ask(ANNA, 2, make("f", dir, FileKind::Symlink {}));
     two.ask(ANNA, 3, FsCall::Unlink { dir, name: "f".into(), directory: false });
     two.settle();
-    two.objects.crash(0);
-    two.said.clear();
-    two.mds = Mds::open(config());
-    two.settle();
+    two.take_over();
     two.come();
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);

@@ -1,13 +1,15 @@
-//! When the journal grows: changes for which nothing waits wait for others, so that they share an append.
+//! When the journal grows: changes for which nothing waits wait for others, so that they share an
+//! append.
 //!
 //! ```text
 //!  a change ─▶ 3 ms, or something waits: a client (FsSync), an answer, a request, a round of writing ─▶ append
 //!           └─ meanwhile others, into the same batch
 //! ```
-//! A client that makes files one after the other waits for none of them: each had an append of its own.
+//! A client that makes files one after the other waits for none of them: each had an append of its
+//! own.
 //!
-//! Invariant: what was changed is appended after [`MdsLimits::linger`] at the latest, once the append
-//! before it has ended.
+//! Invariant: what was changed is appended after [`MdsLimits::linger`] at the latest, once the
+//! append before it has ended.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Capabilities of files' data: who is told what, and which requests wait for it (see [`crate::caps`]).
+//! Capabilities of files' data: who is told what, and which requests wait for it (see
+//! [`crate::caps`]).
 //!
 //! ```text
 //!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
@@ -6,12 +7,13 @@
 //!  Set of a size or time ─▶ waits until no other client does anything with the file
 //!  Alone ─▶ the same, until its end: a client that appends
 //! ```
-//! A client that has not answered, and from which nothing else comes, is evicted, so that others go on.
+//! A client that has not answered, and from which nothing else comes, is evicted, so that others go
+//! on.
 
 use super::*;
 use crate::caps::ALONE;
 use crate::shares::Wait;
-use nacre_wire::msg::fs::{FsCap, FsCapNews, FsGrant, FsStale};
+use nacre_wire::msg::fs::{FsCap, FsCapNews, FsGrant, FsNode, FsStale};
 use std::time::Duration;
 
 /// A client that has not answered, and was not heard for so long, is evicted.
@@ -41,31 +43,25 @@ impl Mds {
         }
         match (&request.call, &mut outcome.answer) {
             (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
-                let is_data = changes.size.is_some() || changes.mtime.is_some();
-                is_data && self.caps.is_open(*ino) && !self.caps.stop(*ino, client, request.number)
+                changes.is_of_data() && self.caps.is_open(*ino) && !self.caps.stop(*ino, client, request.number)
             }
             (FsCall::Alone { ino, ends: false }, FsAnswer::Node { .. }) => !self.caps.stop(*ino, client, ALONE),
             (
-                FsCall::Stat { .. } | FsCall::Lookup { .. } | FsCall::Open { .. } | FsCall::Make { .. },
-                FsAnswer::Node { node, made: false },
-            ) => self.waits_for_writers(client, request.number, [&mut node.inode]),
-            (FsCall::List { .. }, FsAnswer::Listed { entries, .. }) => {
-                let inodes = entries.iter_mut().map(|listed| &mut listed.node.inode);
-                self.waits_for_writers(client, request.number, inodes)
-            }
+                FsCall::Stat { .. }
+                | FsCall::Lookup { .. }
+                | FsCall::List { .. }
+                | FsCall::Open { .. }
+                | FsCall::Make { .. },
+                answer,
+            ) => self.waits_for_writers(client, request.number, answer),
             _ => false,
         }
     }
     /// Whether others have not said yet how large these are; what they have said is shown.
-    fn waits_for_writers<'a>(
-        &mut self,
-        client: ClientId,
-        number: u64,
-        inodes: impl IntoIterator<Item = &'a mut Inode>,
-    ) -> bool {
+    fn waits_for_writers(&mut self, client: ClientId, number: u64, answer: &mut FsAnswer) -> bool {
         let caps = &mut self.caps;
         let mut waits = false;
-        for inode in inodes {
+        for FsNode { inode, .. } in answer.nodes_mut() {
             let ino = inode.ino;
             let looks = self.capabilities.looks.get(&(client, number));
             let asked = looks.and_then(|looks| looks.get(&ino)).copied();
@@ -91,31 +87,22 @@ impl Mds {
     pub(super) fn caps_concluded(&mut self, client: ClientId, request: &FsRequest, failed: bool) {
         self.capabilities.looks.remove(&(client, request.number));
         match &request.call {
-            FsCall::Alone { ends: false, .. } if !failed => {}
             FsCall::Set { ino, changes } => {
-                if changes.size.is_some() || changes.mtime.is_some() {
+                if changes.is_of_data() {
                     self.caps.forget_told(*ino);
                 }
                 self.caps.go_on(*ino, client, request.number);
-                self.try_again = true;
             }
-            FsCall::Alone { ino, ends: false } => {
-                self.caps.go_on(*ino, client, request.number);
-                self.try_again = true;
-            }
-            FsCall::Alone { ino, ends: true } => {
-                self.caps.go_on(*ino, client, ALONE);
-                self.try_again = true;
-            }
+            FsCall::Alone { ino, ends } if *ends || failed => self.caps.go_on(*ino, client, ALONE),
             FsCall::Comply { ino, number, size, mtime, written } => {
                 let told = Some((*size, *mtime)).filter(|_| !written && *mtime != Stamp::default());
                 self.caps.comply(client, *ino, *number, told);
                 // It answers: its time begins again.
                 self.capabilities.owing.remove(&client);
-                self.try_again = true;
             }
-            _ => {}
+            _ => return,
         }
+        self.try_again = true;
     }
 
     /// A client has opened a file or closed it.
@@ -131,7 +118,8 @@ impl Mds {
             self.caps.open(client, ino, write);
         }
     }
-    /// What another client keeps of a file's attributes is old as soon as this one may write unseen.
+    /// What another client keeps of a file's attributes is old as soon as this one may write
+    /// unseen.
     pub(super) fn forget_before_writing(&mut self, client: ClientId, file: Option<Ino>, after: &mut sharing::After) {
         if let Some(ino) = file
             && self.caps.given(client, ino) == (FsCap::Buffer {})
@@ -152,7 +140,7 @@ impl Mds {
         reply.caps = file.map(|ino| FsGrant { ino, cap: self.caps.given(client, ino) }).into_iter().collect();
     }
 
-    /// Tells clients what they may do from now on.
+    /// Tells clients what they are to forget, and then what they may do from now on.
     pub(super) fn tell_caps(&mut self) {
         if !self.is_quiet() {
             self.caps.begin();
@@ -181,10 +169,10 @@ impl Mds {
             }
             told.entry(client).or_insert_with(|| FsCaps { items: Vec::new() }).items.push(news);
         }
-        self.out.extend(told.into_iter().map(|(client, caps)| (client, Say::Caps(caps))));
         let mut forget = Vec::new();
         self.shares.take(&mut forget);
         self.out.extend(forget.into_iter().map(|(client, forget)| (client, Say::Forget(forget))));
+        self.out.extend(told.into_iter().map(|(client, caps)| (client, Say::Caps(caps))));
         let owing: BTreeSet<ClientId> = self.caps.owing().collect();
         self.capabilities.owing.retain(|client, _| owing.contains(client));
         for client in owing {

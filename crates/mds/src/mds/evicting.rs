@@ -1,17 +1,19 @@
-//! Ending the sessions of clients that were waited for long enough: fenced first, so that nothing they send can reach
-//! what others are given then.
+//! Ending the sessions of clients that were waited for long enough: fenced first, so that nothing
+//! they send can reach what others are given then.
 //!
 //! ```text
 //!  evict ─▶ fencing ── in force ──▶ session removed, FsEvicted said, others go on
 //!   │         └─ refused for the moment, or failed: again after a second
 //!   └ the engine cannot fence: removed at once
 //! ```
-//! Until the fence is in force all that such a client has stays its own: what it has open, its locks, its shares. No
-//! request of it is taken, and its greetings wait. A fence is of one instance and all earlier ones. The client goes on
-//! as a later one; if that greets first, the former one's session ends in the same way before it is welcomed.
+//! Until the fence is in force all that such a client has stays its own: what it has open, its
+//! locks, its shares. No request of it is taken, and its greetings wait. A fence is of one instance
+//! and all earlier ones. The client goes on as a later one; if that greets first, the former one's
+//! session ends in the same way before it is welcomed.
 //!
-//! A holder that dies in between leaves the session in the journal. The next one fences it again, or takes it as it
-//! comes: that client learns of the fence by its first operation on an object, and goes on as a later instance.
+//! A holder that dies in between leaves the session in the journal. The next one fences it again,
+//! or takes it as it comes: that client learns of the fence by its first operation on an object,
+//! and goes on as a later instance.
 //!
 //! Invariant: an instance that this holder has evicted, or one before it, has no session any more.
 

@@ -83,13 +83,7 @@ impl Mds {
     /// what was before.
     pub(super) fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer, changes: &[Change]) -> After {
         let mut inos: BTreeSet<Ino> = call.inos().collect();
-        match answer {
-            FsAnswer::Node { node, .. } => {
-                inos.insert(node.inode.ino);
-            }
-            FsAnswer::Listed { entries, .. } => inos.extend(entries.iter().map(|listed| listed.node.inode.ino)),
-            _ => {}
-        }
+        inos.extend(answer.nodes().map(|node| node.inode.ino));
         for change in changes {
             if let Change::Set { dir, entry, .. } = change {
                 inos.extend([*dir, entry.ino()]);
@@ -213,14 +207,6 @@ impl Mds {
     pub(super) fn note_home(&self, client: ClientId, answer: &mut FsAnswer) {
         // What another client may be writing changes without being told.
         let home = |ino| self.home(ino).filter(|_| self.caps.writer(ino, client).is_none());
-        match answer {
-            FsAnswer::Node { node, .. } => node.home = home(node.inode.ino),
-            FsAnswer::Listed { entries, .. } => {
-                for listed in entries {
-                    listed.node.home = home(listed.node.inode.ino);
-                }
-            }
-            _ => {}
-        }
+        answer.nodes_mut().for_each(|node| node.home = home(node.inode.ino));
     }
 }

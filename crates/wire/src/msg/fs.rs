@@ -221,6 +221,14 @@ pub struct FsChanges {
 }
 wire_record!(FsChanges version 1 compat 1 { mode, uid, gid, size, atime, mtime });
 
+impl FsChanges {
+    /// Whether it changes what a client with [`FsCap::Buffer`] may know better.
+    #[must_use]
+    pub const fn is_of_data(&self) -> bool {
+        self.size.is_some() || self.mtime.is_some()
+    }
+}
+
 /// Bits of a rename.
 pub mod rename_flag {
     /// Fail if the new name is taken.
@@ -572,6 +580,27 @@ wire_enum!(FsAnswer {
     6 => Conflict { lock },
     7 => Waits {},
 });
+
+impl FsAnswer {
+    /// All inodes that it shows.
+    pub fn nodes(&self) -> impl Iterator<Item = &FsNode> {
+        let (one, listed) = match self {
+            Self::Node { node, .. } => (Some(node), &[][..]),
+            Self::Listed { entries, .. } => (None, &entries[..]),
+            _ => (None, &[][..]),
+        };
+        one.into_iter().chain(listed.iter().map(|listed| &listed.node))
+    }
+    /// The same, to be changed.
+    pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut FsNode> {
+        let (one, listed) = match self {
+            Self::Node { node, .. } => (Some(node), &mut [][..]),
+            Self::Listed { entries, .. } => (None, &mut entries[..]),
+            _ => (None, &mut [][..]),
+        };
+        one.into_iter().chain(listed.iter_mut().map(|listed| &mut listed.node))
+    }
+}
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
