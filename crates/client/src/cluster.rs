@@ -67,7 +67,8 @@ pub enum Failure {
     Doubtful(OpFailure),
     /// The pool does not exist (any more).
     NoSuchPool,
-    /// The caller gave up waiting ([`crate::Client::abandon`]): it may have happened, or happen yet.
+    /// The caller gave up waiting ([`crate::Client::abandon`]): it may have happened, or happen
+    /// yet.
     Unknown,
     /// Another engine refused it, for a reason that has no word here; it had no effect.
     Foreign {
@@ -113,7 +114,8 @@ pub enum Refused {
     Unsupported,
 }
 
-/// Names a watch; also, as an [`OpId`], the operation that registers it. Never used again in a client's life.
+/// Names a watch; also, as an [`OpId`], the operation that registers it. Never used again in a
+/// client's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
@@ -130,7 +132,8 @@ pub enum WatchEvent {
         /// What is told.
         payload: Payload,
     },
-    /// The watch is gone, and notifies may have been missed: read the object anew, and watch it again.
+    /// The watch is gone, and notifies may have been missed: read the object anew, and watch it
+    /// again.
     Lost {
         /// Which watch.
         watch: WatchId,
@@ -218,9 +221,9 @@ pub trait ObjectCluster {
     fn acks(&mut self, into: &mut Vec<OpId>) {
         let _ = into;
     }
-    /// Begins to end a client's life, and all its earlier ones: what it sent and was not executed yet never is.
-    /// Once this has ended well, nothing of it is executed any more after an operation that is begun here. It
-    /// ends like an operation, with no results.
+    /// Begins to end a client's life, and all its earlier ones: what it sent and was not executed
+    /// yet never is. Once this has ended well, nothing of it is executed any more after an
+    /// operation that is begun here. It ends like an operation, with no results.
     ///
     /// # Errors
     /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
@@ -228,8 +231,9 @@ pub trait ObjectCluster {
         let _ = (now, client, instance);
         Err(Refused::Unsupported)
     }
-    /// What is begun from now on may rest on fences that the map of this epoch has: someone that knows it has said so.
-    /// It is executed only where those fences are in force. Nothing where there are no epochs.
+    /// What is begun from now on may rest on fences that the map of this epoch has: a peer that
+    /// knows it has said so. It is executed only where those fences are in force. Nothing where
+    /// there are no epochs.
     fn rest_on(&mut self, epoch: Epoch) {
         let _ = epoch;
     }

@@ -9,8 +9,8 @@ use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsCap, FsNode, FsOpens, FsPlace};
 use std::collections::{BTreeSet, VecDeque};
 
-/// The file has become larger, which the server does not know: a time that changes nothing.
-const LARGER_ONLY: Stamp = Stamp(i64::MIN);
+/// A time that changes none: for a file that has only become larger.
+pub(crate) const LARGER_ONLY: Stamp = Stamp(i64::MIN);
 
 /// Whether other clients do nothing with a file as long as this one appends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl File {
             place: None,
             dirty: None,
             telling: 0,
-            telling_time: Stamp(i64::MIN),
+            telling_time: LARGER_ONLY,
             cap: FsCap::Nothing {},
             is_fresh: false,
             grants: 0,
@@ -112,7 +112,8 @@ impl File {
         file.learn(inode);
         Some(file)
     }
-    /// The server has said what it is like. Answers may come in another order than the changes were made.
+    /// The server has said what it is like. Answers may come in another order than the changes were
+    /// made.
     pub fn learn(&mut self, inode: &Inode) {
         if inode.change >= self.change {
             self.change = inode.change;
@@ -121,9 +122,11 @@ impl File {
             self.size = if self.knows_more() || self.telling > 0 { self.size.max(inode.size) } else { inode.size };
         }
     }
-    /// What was known of it is of no use: changes were lost.
-    pub const fn forget(&mut self) {
-        (self.change, self.is_fresh) = (0, false);
+    /// What was not written, or what the server had not taken, is lost: what is known of it is what
+    /// the server says next.
+    pub fn abandon(&mut self) {
+        (self.dirty, self.change, self.is_fresh) = (None, 0, false);
+        self.flushes.clear();
     }
     /// The server has changed its size for this client.
     pub const fn resized(&mut self) {
@@ -137,13 +140,29 @@ impl File {
     pub fn tell(&mut self) -> Option<(u64, Stamp)> {
         let mtime = self.dirty.take()?;
         self.telling_time = mtime;
-        // A size that was told with each write would undo a truncation that is under way, said again.
-        Some((if self.knows_more() { self.size } else { 0 }, mtime))
+        Some((self.untold_size(), mtime))
     }
     /// How large it is and when it was written, if the server does not know.
     pub fn say(&self) -> Option<(u64, Stamp)> {
-        let telling = Some(self.telling_time).filter(|_| self.telling > 0);
-        self.dirty.or(telling).map(|mtime| (if self.knows_more() { self.size } else { 0 }, mtime))
+        self.dirty.or(self.being_told()).map(|mtime| (self.untold_size(), mtime))
+    }
+    /// A size that was told with each write would undo a truncation that is under way, said again.
+    fn untold_size(&self) -> u64 {
+        if self.knows_more() { self.size } else { 0 }
+    }
+    /// When it was written, as the server is being told.
+    fn being_told(&self) -> Option<Stamp> {
+        (self.telling > 0).then_some(self.telling_time)
+    }
+    /// Where a read ends: no later than the file.
+    pub fn end_of_read(&self, offset: u64, length: u32) -> u64 {
+        offset.saturating_add(u64::from(length)).min(self.size)
+    }
+    /// What is to be appended and has not begun is a call like all that have not.
+    pub fn put_back_appends(&mut self, ino: Ino, queue: &mut VecDeque<(CallId, Ask)>) {
+        while let Some((call, data)) = self.appends.pop_back() {
+            queue.push_front((call, Ask::Append { ino, data }));
+        }
     }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {
@@ -162,8 +181,7 @@ impl File {
     /// An inode as callers are to see it: with what the server has not been told.
     pub fn show(&self, node: &mut FsNode) {
         // What is known of names may be older than what the server is being told.
-        let telling = Some(self.telling_time).filter(|_| self.telling > 0);
-        for time in telling.into_iter().chain(self.dirty) {
+        for time in self.being_told().into_iter().chain(self.dirty) {
             node.inode.mtime = node.inode.mtime.max(time);
             node.inode.ctime = node.inode.ctime.max(time);
         }

@@ -30,7 +30,7 @@ use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
 use crate::file::File;
 use crate::names::Names;
-use crate::pieces::{Piece, fill, pieces, writes};
+use crate::pieces::{Gathering, Piece};
 use crate::places::Places;
 use crate::seek::Seek;
 use crate::session::{Answered, Holds, Session};
@@ -131,7 +131,7 @@ enum For {
 
 /// A call whose data is on its way.
 enum Transfer {
-    Read { pieces: Vec<(u64, Option<Vec<Bytes>>)>, left: usize },
+    Read(Gathering),
     Write { ino: Ino, end: u64, left: usize, failed: Option<u16> },
 }
 
@@ -329,13 +329,14 @@ impl Fs {
                 file.place = Some(place);
             }
         }
-        if let Some(Purpose::Told(ino) | Purpose::Closed(_, ino, _)) = self.purposes.get(&number)
+        let purpose = self.purposes.remove(&number);
+        if let Some(Purpose::Told(ino) | Purpose::Closed(_, ino, _)) = &purpose
             && let Some(file) = self.files.get_mut(ino)
         {
             file.telling = file.telling.saturating_sub(1);
         }
         self.learn(&answer);
-        if let (Some(Purpose::Resized(_, ino)), FsAnswer::Node { .. }) = (self.purposes.get(&number), &answer)
+        if let (Some(Purpose::Resized(_, ino)), FsAnswer::Node { .. }) = (&purpose, &answer)
             && let Some(file) = self.files.get_mut(ino)
         {
             file.resized();
@@ -345,7 +346,7 @@ impl Fs {
             FsAnswer::Failed { errno } => Err(errno),
             answer => Ok(answer),
         };
-        match self.purposes.remove(&number) {
+        match purpose {
             Some(Purpose::Call(call)) => self.end(call, given.map(Given::Answer)),
             Some(Purpose::Opened(call)) => {
                 if let Ok(FsAnswer::Node { node, .. }) = &given
@@ -411,28 +412,18 @@ impl Fs {
 
     /// What the server says of files that are open.
     fn learn(&mut self, answer: &FsAnswer) {
-        let mut learn = |node: &FsNode| {
-            if let Some(file) = self.files.get_mut(&node.inode.ino) {
-                file.learn(&node.inode);
+        for FsNode { inode, .. } in answer.nodes() {
+            if let Some(file) = self.files.get_mut(&inode.ino) {
+                file.learn(inode);
             }
-        };
-        match answer {
-            FsAnswer::Node { node, .. } => learn(node),
-            FsAnswer::Listed { entries, .. } => entries.iter().for_each(|listed| learn(&listed.node)),
-            _ => {}
         }
     }
     /// An answer on its way to callers: with what the server does not know yet.
     fn show(&self, answer: &mut FsAnswer) {
-        let show = |node: &mut FsNode| {
+        for node in answer.nodes_mut() {
             if let Some(file) = self.files.get(&node.inode.ino) {
                 file.show(node);
             }
-        };
-        match answer {
-            FsAnswer::Node { node, .. } => show(node),
-            FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| show(&mut listed.node)),
-            _ => {}
         }
     }
 
@@ -451,8 +442,8 @@ impl Fs {
         match ask {
             Ask::Read { .. } | Ask::Write { .. } | Ask::Append { .. } => self.data(call, ask, out),
             Ask::Failed { ino } => {
-                let failed = self.files.get(&ino).and_then(|file| file.failed);
-                self.end(call, failed.map_or(Ok(Given::Done), Err));
+                let outcome = self.failed(ino);
+                self.end(call, outcome);
             }
             Ask::Lock { lock, wait } => self.lock(call, lock, wait, out),
             Ask::Unlock { lock } => self.unlock(Some(call), lock, out),
@@ -461,6 +452,17 @@ impl Fs {
             Ask::Names(names) => self.names(call, names, out),
             Ask::Sync { ino } => self.sync(call, ino, out),
         }
+    }
+
+    /// Whether something of a file could not be written, and that was not said.
+    fn failed(&self, ino: Ino) -> Outcome {
+        let failed = self.files.get(&ino).and_then(|file| file.failed);
+        failed.map_or(Ok(Given::Done), Err)
+    }
+    /// A call waits for something of an open file.
+    fn put_off(&mut self, ino: Ino, call: CallId, names: FsCall) {
+        let file = self.files.get_mut(&ino).expect("it is open");
+        file.waiting.push_back((call, Ask::Names(names)));
     }
 
     fn names(&mut self, call: CallId, mut names: FsCall, out: &mut Vec<Output>) {
@@ -476,8 +478,7 @@ impl Fs {
                 let (of, way) = (*ino, usize::from(*write));
                 let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
                 if *write && is_last && !self.is_written(of, out) {
-                    let file = self.files.get_mut(&of).expect("just seen");
-                    return file.waiting.push_back((call, Ask::Names(names)));
+                    return self.put_off(of, call, names);
                 }
                 purpose = Purpose::Closed(call, of, *write);
                 // What is not written yet is told when it is.
@@ -499,8 +500,7 @@ impl Fs {
                     self.tell_time(ino, out);
                 }
                 if !is_written || self.files[&ino].telling > 0 {
-                    let file = self.files.get_mut(&ino).expect("just seen");
-                    return file.waiting.push_back((call, Ask::Names(names)));
+                    return self.put_off(ino, call, names);
                 }
                 self.files.get_mut(&ino).expect("just seen").resizing = true;
                 purpose = Purpose::Resized(call, ino);
@@ -542,22 +542,10 @@ impl Fs {
         };
         let Some(transfer) = self.transfers.get_mut(&call) else { return };
         match transfer {
-            Transfer::Read { pieces, left } => {
-                let read = match read_of(result) {
-                    Ok(read) => read,
-                    Err(errno) => {
-                        self.transfers.remove(&call);
-                        return self.end(call, Err(errno));
-                    }
-                };
-                let (length, place) = &mut pieces[index];
-                *place = Some(fill(read, *length));
-                *left -= 1;
-                if *left == 0 {
-                    let parts = pieces.drain(..).filter_map(|(_, read)| read).flatten().collect();
-                    self.transfers.remove(&call);
-                    self.end(call, Ok(Given::Data(parts)));
-                }
+            Transfer::Read(data) => {
+                let Some(data) = read_of(result).map(|read| data.take(index, read)).transpose() else { return };
+                self.transfers.remove(&call);
+                self.end(call, data.map(Given::Data));
             }
             Transfer::Write { ino, end, left, failed } => {
                 if let Err(why) = &result {

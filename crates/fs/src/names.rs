@@ -41,6 +41,13 @@ struct Dir {
     used: u64,
 }
 
+impl Dir {
+    /// Whether it is known what a name stands for, if anything.
+    fn knows(&self, name: &Name) -> bool {
+        self.names.contains_key(name) || self.complete.as_ref().is_some_and(|holes| !holes.contains(name))
+    }
+}
+
 #[derive(Debug)]
 struct Node {
     inode: Inode,
@@ -98,8 +105,7 @@ impl Names {
             Some(None) => Some(FsAnswer::Failed { errno: 2 }),
             None => {
                 // One that could be no name is an error of another kind, which the server knows.
-                let good = name.as_bytes().len() <= NAME_MAX;
-                let known = good && of.complete.as_ref().is_some_and(|holes| !holes.contains(name));
+                let known = name.as_bytes().len() <= NAME_MAX && of.knows(name);
                 known.then_some(FsAnswer::Failed { errno: 2 })
             }
         }
@@ -293,8 +299,7 @@ impl Names {
     }
     /// Whether it is known what a name stands for, if anything.
     fn knows(&self, dir: Ino, name: &Name) -> bool {
-        let Some(of) = self.dirs.get(&dir) else { return false };
-        of.names.contains_key(name) || of.complete.as_ref().is_some_and(|holes| !holes.contains(name))
+        self.dirs.get(&dir).is_some_and(|of| of.knows(name))
     }
     /// An entry of it came or went.
     fn changed(&mut self, dir: Ino) {

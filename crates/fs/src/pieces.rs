@@ -66,8 +66,29 @@ pub(crate) fn cut(parts: &[Bytes], skip: u64, length: u64) -> Vec<Bytes> {
     cut
 }
 
+/// A range that is read from objects, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Gathering {
+    /// How long each is, and what was read of it.
+    pieces: Vec<(u64, Option<Vec<Bytes>>)>,
+    left: usize,
+}
+
+impl Gathering {
+    pub fn new(pieces: &[Piece]) -> Self {
+        Self { pieces: pieces.iter().map(|piece| (piece.length, None)).collect(), left: pieces.len() }
+    }
+    /// A piece has been read; all of them, in the order of the file, if it was the last.
+    pub fn take(&mut self, index: usize, read: Vec<Bytes>) -> Option<Vec<Bytes>> {
+        let (length, place) = &mut self.pieces[index];
+        *place = Some(fill(read, *length));
+        self.left -= 1;
+        (self.left == 0).then(|| self.pieces.drain(..).filter_map(|(_, read)| read).flatten().collect())
+    }
+}
+
 /// A piece as it was read, filled up with zeros: an object that is missing or short has a hole there.
-pub(crate) fn fill(mut read: Vec<Bytes>, length: u64) -> Vec<Bytes> {
+fn fill(mut read: Vec<Bytes>, length: u64) -> Vec<Bytes> {
     let have: u64 = read.iter().map(|part| part.len() as u64).sum();
     let lacks = usize::try_from(length.saturating_sub(have)).expect("a part of what fits into memory");
     if lacks > 0 {

@@ -1,11 +1,12 @@
-//! Appending to a file that other clients have open as well: where its end is, one client at a time knows.
+//! Appending to a file that other clients have open as well: where its end is, one client at a time
+//! knows.
 //!
 //! ```text
 //!  Append ─▶ queued ─▶ Alone: all others do nothing with the file ─▶ written at its end, one after the other
 //!                                                                └─▶ none left, or others' turn: Alone has ended
 //! ```
-//! Who has the file alone anyhow (`Buffer`) knows where its end is. Else each append is a write of all of it in one
-//! place, and what is appended by several never overlaps.
+//! Who has the file alone anyhow (`Buffer`) knows where its end is. Else each append is a write of
+//! all of it in one place, and what is appended by several never overlaps.
 
 use super::*;
 use crate::file::Alone;
@@ -26,11 +27,8 @@ impl Fs {
         let Some(file) = self.files.get_mut(&ino) else { return };
         if file.cap == (FsCap::Buffer {}) {
             // The others have closed it.
-            while let Some((call, data)) = file.appends.pop_back() {
-                self.queue.push_front((call, Ask::Append { ino, data }));
-            }
+            file.put_back_appends(ino, &mut self.queue);
         }
-        let file = self.files.get_mut(&ino).expect("just seen");
         if file.writes > 0 || file.resizing || file.recall.is_some() {
             return;
         }

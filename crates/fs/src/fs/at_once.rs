@@ -7,11 +7,10 @@
 //! Invariant: what is answered so is what a turn at that time would have answered.
 
 use super::*;
-use crate::cache::Part;
 
 impl Fs {
-    /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since it has a
-    /// [deadline](Service::next_deadline) that it had not before.
+    /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since
+    /// it has a [deadline](Service::next_deadline) that it had not before.
     ///
     /// # Errors
     /// The call, to be [begun](Self::begin).
@@ -31,10 +30,7 @@ impl Fs {
                 let size = self.files.get(ino).map_or(0, |file| file.size);
                 self.write_at_once(*ino, size, data)
             }
-            Ask::Failed { ino } => {
-                let failed = self.files.get(ino).and_then(|file| file.failed);
-                Some(failed.map_or(Ok(Given::Done), Err))
-            }
+            Ask::Failed { ino } => Some(self.failed(*ino)),
             _ => None,
         };
         match outcome {
@@ -60,7 +56,7 @@ impl Fs {
     }
     fn read_at_once(&mut self, ino: Ino, offset: u64, length: u32) -> Option<Outcome> {
         let file = self.kept(ino, FsCap::Cache {})?;
-        let end = offset.saturating_add(u64::from(length)).min(file.size);
+        let end = file.end_of_read(offset, length);
         // One that goes on is read ahead for.
         if offset == file.read_to && file.ahead_to < file.in_objects() {
             return None;
@@ -68,11 +64,7 @@ impl Fs {
         if offset >= end {
             return Some(Ok(Given::Data(Vec::new())));
         }
-        let parts = self.cache.read(ino, offset, end - offset).into_iter().map(|part| match part {
-            Part::Data(data) => Some(data),
-            Part::Missing { .. } => None,
-        });
-        let data: Vec<Bytes> = parts.collect::<Option<_>>()?;
+        let data = data::whole(self.cache.read(ino, offset, end - offset))?;
         self.files.get_mut(&ino)?.read_to = end;
         Some(Ok(Given::Data(data)))
     }

@@ -5,7 +5,8 @@
 //!  FsCaps 7, the same ─▶ Comply 7
 //!  FsCaps 0, more; or an answer ─▶ what waited goes on
 //! ```
-//! Invariant: what is named in a greeting is all that there is: an answer or message from before it grants nothing.
+//! Invariant: what is named in a greeting is all that there is: an answer or message from before it
+//! grants nothing.
 
 use super::*;
 use crate::file::Alone;
@@ -62,7 +63,8 @@ impl Fs {
         self.request(FsCall::Comply { ino, number, size, mtime, written: true }, Purpose::Told(ino), out);
     }
 
-    /// Does what was put off for a file, if it is possible now: gives back what the server wants, and lets calls go on.
+    /// Does what was put off for a file, if it is possible now: gives back what the server wants,
+    /// and lets calls go on.
     pub(super) fn settle(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get(&ino) else { return };
         if let Some((number, cap)) = file.recall
@@ -87,27 +89,21 @@ impl Fs {
         all.into_iter().for_each(|ino| self.settle(ino, out));
     }
 
-    /// Others went on without this client: what it kept is old, and what it had not written is lost.
+    /// Others went on without this client: what it kept is old, and what it had not written is
+    /// lost.
     pub(super) fn lose_data(&mut self) {
         for (ino, file) in &mut self.files {
-            if file.dirty.take().is_some() || self.cache.dirty_of(*ino) > 0 {
+            if file.dirty.is_some() || self.cache.dirty_of(*ino) > 0 {
                 self.lost.insert(*ino);
             }
-            file.forget();
+            file.abandon();
             file.recall = None;
             file.growing = false;
-            file.flushes.clear();
             file.lower(FsCap::Nothing {});
             // What has not begun is done in the new session.
             file.alone = Alone::No;
-            while let Some((call, data)) = file.appends.pop_back() {
-                self.queue.push_front((call, Ask::Append { ino: *ino, data }));
-            }
+            file.put_back_appends(*ino, &mut self.queue);
             self.cache.forget(*ino);
-        }
-        self.flushes.values_mut().for_each(|flush| flush.give_up());
-        while let Some(write) = self.throttled.pop_back() {
-            self.queue.push_front(write);
         }
     }
 }

@@ -6,12 +6,12 @@
 //!  Cache   ─▶ kept? ─▶ what is missing: objects, and what comes after it, ahead of its reader
 //!  Buffer  ─▶ the same; what is written stays here and goes to objects later (`flushing`)
 //! ```
-//! Invariant: what is kept, or is being read to be kept, is of now: it was read since the capability was granted, and is
-//! not used once that has been given back or the lease is over.
+//! Invariant: what is kept, or is being read to be kept, is of now: it was read since the
+//! capability was granted, and is not used once that has been given back or the lease is over.
 
 use super::*;
 use crate::cache::{Mark, Part};
-use crate::pieces::cut;
+use crate::pieces::{cut, pieces, writes};
 
 /// What is read from objects to be kept begins and ends at multiples of this, or with the file.
 const BLOCK: u64 = 64 << 10;
@@ -27,8 +27,7 @@ pub(super) struct Fetch {
     /// Since when what is read is of now: see the module head.
     mark: Mark,
     grant: u64,
-    pieces: Vec<(u64, Option<Vec<Bytes>>)>,
-    left: usize,
+    data: Gathering,
     readers: Vec<CallId>,
 }
 
@@ -109,7 +108,7 @@ impl Fs {
         self.queue.push_front((call, ask));
     }
 
-    pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
+    fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
         let settings = self.seek.found().and_then(|found| found.settings.as_ref());
         let namespace = settings.map(|settings| settings.namespace.clone()).unwrap_or_default();
         let name = Name::from(&*data_name(ino, number));
@@ -141,22 +140,25 @@ impl Fs {
         Some(end)
     }
 
+    /// Operations that read a range of a file from its objects; `whom` says for which piece.
+    fn read_objects(&mut self, ino: Ino, offset: u64, end: u64, whom: impl Fn(usize) -> For) -> Gathering {
+        let all = pieces(&self.files[&ino].layout, offset, end - offset);
+        for (index, Piece { number, offset, length }) in all.iter().copied().enumerate() {
+            let operation = self.operation(ino, number, vec![SubOp::Read { offset, length }], Vec::new());
+            self.operations.push_back((operation, whom(index)));
+        }
+        Gathering::new(&all)
+    }
+
     // ── nothing is kept ───────────────────────────────────────────────────────────────────────────────────────────────
 
     fn read(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
-        let file = &self.files[&ino];
-        let end = offset.saturating_add(u64::from(length)).min(file.size);
+        let end = self.files[&ino].end_of_read(offset, length);
         if offset >= end {
             return self.end(call, Ok(Given::Data(Vec::new())));
         }
-        let all = pieces(&file.layout, offset, end - offset);
-        for (index, Piece { number, offset, length }) in all.iter().copied().enumerate() {
-            let operation = self.operation(ino, number, vec![SubOp::Read { offset, length }], Vec::new());
-            self.operations.push_back((operation, For::Call(call, index)));
-        }
-        let left = all.len();
-        let pieces = all.into_iter().map(|piece| (piece.length, None)).collect();
-        self.transfers.insert(call, Transfer::Read { pieces, left });
+        let data = self.read_objects(ino, offset, end, |index| For::Call(call, index));
+        self.transfers.insert(call, Transfer::Read(data));
     }
 
     pub(super) fn write_now(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
@@ -205,7 +207,7 @@ impl Fs {
 
     fn read_kept(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
         let file = self.files.get_mut(&ino).expect("just seen");
-        let end = offset.saturating_add(u64::from(length)).min(file.size);
+        let end = file.end_of_read(offset, length);
         if offset >= end {
             return self.end(call, Ok(Given::Data(Vec::new())));
         }
@@ -219,7 +221,9 @@ impl Fs {
                     self.fetch(ino, offset, middle, &mut fetches);
                     parts.push(Part::Missing { offset, length: middle - offset });
                 }
-                parts.push(Part::Data(zeros(offset + length - middle)));
+                if middle < offset + length {
+                    parts.push(Part::Data(zeros(offset + length - middle)));
+                }
             } else {
                 parts.push(part);
             }
@@ -230,11 +234,8 @@ impl Fs {
             file.ahead = 0;
         }
         if fetches.is_empty() {
-            let data = parts.into_iter().filter_map(|part| match part {
-                Part::Data(data) => Some(data),
-                Part::Missing { .. } => None,
-            });
-            return self.end(call, Ok(Given::Data(data.collect())));
+            let data = whole(parts).expect("what is missing is fetched");
+            return self.end(call, Ok(Given::Data(data)));
         }
         let left = fetches.len();
         for fetch in fetches {
@@ -292,14 +293,8 @@ impl Fs {
     }
     fn begin_fetch(&mut self, ino: Ino, offset: u64, end: u64, mark: Mark, grant: u64) -> u64 {
         let number = self.next_number();
-        let all = pieces(&self.files[&ino].layout, offset, end - offset);
-        for (index, Piece { number: object, offset, length }) in all.iter().copied().enumerate() {
-            let operation = self.operation(ino, object, vec![SubOp::Read { offset, length }], Vec::new());
-            self.operations.push_back((operation, For::Fetch(number, index)));
-        }
-        let left = all.len();
-        let pieces = all.into_iter().map(|piece| (piece.length, None)).collect();
-        let fetch = Fetch { ino, offset, end, mark, grant, pieces, left, readers: Vec::new() };
+        let data = self.read_objects(ino, offset, end, |index| For::Fetch(number, index));
+        let fetch = Fetch { ino, offset, end, mark, grant, data, readers: Vec::new() };
         self.fetches.insert(number, fetch);
         number
     }
@@ -307,17 +302,11 @@ impl Fs {
     /// An object has been read for what is kept, or cannot be.
     pub(super) fn on_fetched(&mut self, number: u64, index: usize, result: Result<Vec<Bytes>, u16>) {
         let Some(fetch) = self.fetches.get_mut(&number) else { return };
-        match result {
-            Ok(read) => {
-                let (length, place) = &mut fetch.pieces[index];
-                *place = Some(fill(read, *length));
-                fetch.left -= 1;
-                if fetch.left > 0 {
-                    return;
-                }
-            }
+        let Some(data) = result.map(|read| fetch.data.take(index, read)).transpose() else { return };
+        let Fetch { ino, offset, end, mark, grant, readers, .. } = self.fetches.remove(&number).expect("just seen");
+        let data = match data {
+            Ok(data) => data,
             Err(errno) => {
-                let readers = self.fetches.remove(&number).map(|fetch| fetch.readers).unwrap_or_default();
                 for call in readers {
                     if self.readers.remove(&call).is_some() {
                         self.end(call, Err(errno));
@@ -325,11 +314,7 @@ impl Fs {
                 }
                 return;
             }
-        }
-        let Fetch { ino, offset, end, mark, grant, pieces, readers, .. } =
-            self.fetches.remove(&number).expect("just seen");
-        // Pieces are in the order of the file.
-        let data: Vec<Bytes> = pieces.into_iter().filter_map(|(_, read)| read).flatten().collect();
+        };
         if self.files.get(&ino).is_some_and(|file| file.grants == grant && file.cap >= FsCap::Cache {}) {
             self.cache.fill(ino, mark, offset, &data);
         }
@@ -345,6 +330,14 @@ impl Fs {
     }
 }
 
+/// What is kept, if nothing of it is missing.
+pub(super) fn whole(parts: Vec<Part>) -> Option<Vec<Bytes>> {
+    let data = parts.into_iter().map(|part| match part {
+        Part::Data(data) => Some(data),
+        Part::Missing { .. } => None,
+    });
+    data.collect()
+}
 fn zeros(length: u64) -> Bytes {
     Bytes::from(vec![0; usize::try_from(length).expect("a part of a call's")])
 }

@@ -4,14 +4,16 @@
 //!  FsEvicted ──────────────────────┐
 //!  an operation ends as fenced ────┴▶ what was begun fails, once ─▶ next instance: new objects' client, new session
 //! ```
-//! The server fences an instance before it gives others what that one had, so an operation may say so first. A server
-//! that took the rank meanwhile may not know; it hears of the next instance by its greeting.
+//! The server fences an instance before it gives others what that one had, so an operation may say
+//! so first. A server that took the rank meanwhile may not know; it hears of the next instance by
+//! its greeting.
 //!
-//! What callers had begun ends with `EIO`: it may have happened or not. What was answered and is not safe is an error
-//! of the next `fsync`. Files stay open.
+//! What callers had begun ends with `EIO`: it may have happened or not. What was answered and is
+//! not safe is an error of the next `fsync`. Files stay open.
 //!
-//! Of others' fences: each operation rests on the map that the server had when it last said something
-//! ([`ObjectCluster::rest_on`]). So no OSD executes it that would still execute what a fenced client sent.
+//! Of others' fences: each operation rests on the map that the server had when it last said
+//! something ([`ObjectCluster::rest_on`]). So no OSD executes it that would still execute what a
+//! fenced client sent.
 
 #[cfg(test)]
 #[path = "evicted_test.rs"]
@@ -27,7 +29,8 @@ pub(super) struct Fencing {
     fenced: bool,
     /// Operations up to this one are a former instance's.
     former: Option<OpId>,
-    /// The newest map of its servers. Before they give it what another client had, they have the map that fences that one.
+    /// The newest map of its servers. Before they give it what another client had, they have the
+    /// map that fences that one.
     epoch: Epoch,
 }
 

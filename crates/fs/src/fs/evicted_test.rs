@@ -42,7 +42,8 @@ fn node(inode: &Inode) -> FsAnswer {
     FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false }
 }
 
-/// What waits for room is not begun by the next instance: others may have been given the file's locks.
+/// What waits for room is not begun by the next instance: others may have been given the file's
+/// locks.
 #[test]
 fn what_an_instance_has_begun_ends_once_and_the_next_one_goes_on() {
     let (mut client, call) = writing(1);
@@ -57,8 +58,8 @@ fn what_an_instance_has_begun_ends_once_and_the_next_one_goes_on() {
     assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(SECOND), 1), "it knows");
 }
 
-/// The OSDs know of a fence before the server says that it is there. A server that took the rank meanwhile does not
-/// know it at all: the client was welcomed, and each of its writes failed.
+/// The OSDs know of a fence before the server says that it is there. A server that took the rank
+/// meanwhile does not know it at all: the client was welcomed, and each of its writes failed.
 #[test]
 fn an_operation_that_is_fenced_ends_its_instance() {
     let (mut client, call) = writing(2);
@@ -73,7 +74,8 @@ fn an_operation_that_is_fenced_ends_its_instance() {
     assert_eq!(greeting(&client).instance, SECOND);
 }
 
-/// The server gives a client what a fenced one had. An OSD that has not heard of the fence must not take both.
+/// The server gives a client what a fenced one had. An OSD that has not heard of the fence must not
+/// take both.
 #[test]
 fn operations_rest_on_the_map_that_the_server_has() {
     let (mut client, _) = writing(1);

@@ -1,17 +1,19 @@
-//! Data that is written later: when there is much of it, when it is old, when a caller or the server wants it written.
+//! Data that is written later: when there is much of it, when it is old, when a caller or the
+//! server wants it written.
 //!
 //! ```text
 //!  write ─▶ cache, dirty ─▶ flush: objects ─▶ written ─▶ Wrote: how large, and when
 //!                 │ an object full, a second old, too much of all files, Sync, the last close, FsCaps
 //! ```
-//! Data goes to objects first and the size to the server then, as with each write of a file that several
-//! have open; where data from before a truncation may lie, the size first.
+//! Data goes to objects first and the size to the server then, as with each write of a file that
+//! several have open; where data from before a truncation may lie, the size first.
 //!
-//! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what cannot be written is an
-//! error of the next call that asks.
+//! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what
+//! cannot be written is an error of the next call that asks.
 
 use super::*;
 use crate::cache::RunId;
+use crate::file::LARGER_ONLY;
 
 /// What is dirty is written after so long.
 const AFTER: Duration = Duration::from_secs(1);
@@ -25,15 +27,6 @@ pub(super) struct Flush {
     run: RunId,
     left: usize,
     failed: Option<u16>,
-    /// Its data was given up meanwhile: how it ends is of no interest.
-    void: bool,
-}
-
-impl Flush {
-    /// Its data is lost, and that was said.
-    pub(super) const fn give_up(&mut self) {
-        self.void = true;
-    }
 }
 
 /// A call that waits until what is dirty is written.
@@ -45,7 +38,8 @@ pub(super) struct Syncing {
     files: Vec<Ino>,
     /// Flushes up to this.
     up_to: u64,
-    /// What was being written already when it came may have been written over since: that is flushed then.
+    /// What was being written already when it came may have been written over since: that is
+    /// flushed then.
     again: bool,
 }
 
@@ -91,7 +85,7 @@ impl Fs {
         }
         if file.is_stale_at(file.size) {
             file.growing = true;
-            let wrote = FsCall::Wrote { ino, size: file.size, mtime: file.dirty.unwrap_or(Stamp(i64::MIN)) };
+            let wrote = FsCall::Wrote { ino, size: file.size, mtime: file.dirty.unwrap_or(LARGER_ONLY) };
             return self.request(wrote, Purpose::Growing(ino), out);
         }
         loop {
@@ -102,7 +96,7 @@ impl Fs {
             for run in runs {
                 let number = self.next_number();
                 let left = self.write_objects(ino, run.offset, &run.parts, || For::Flush(number));
-                self.flushes.insert(number, Flush { ino, run: run.id, left, failed: None, void: false });
+                self.flushes.insert(number, Flush { ino, run: run.id, left, failed: None });
                 self.files.get_mut(&ino).expect("just seen").flushes.insert(number);
             }
         }
@@ -129,27 +123,25 @@ impl Fs {
         if flush.left > 0 {
             return;
         }
-        let Flush { ino, run, failed, void, .. } = self.flushes.remove(&number).expect("just seen");
+        let Flush { ino, run, failed, .. } = self.flushes.remove(&number).expect("just seen");
         match failed {
             Some(_) => self.cache.failed(ino, run),
             None => self.cache.written(ino, run),
         }
-        if let Some(file) = self.files.get_mut(&ino).filter(|_| !void) {
-            file.flushes.remove(&number);
+        // If its data was given up meanwhile, how it ends is of no interest.
+        if self.files.get_mut(&ino).is_some_and(|file| file.flushes.remove(&number)) {
             if let Some(errno) = failed {
                 self.give_up(ino, errno);
             }
             self.settle(ino, out);
         }
     }
-    /// Something of a file cannot be written: all that is not written is lost, and its size is what the server says.
+    /// Something of a file cannot be written: all that is not written is lost, and its size is what
+    /// the server says.
     fn give_up(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         file.failed = Some(errno);
-        file.dirty = None;
-        file.flushes.clear();
-        file.forget();
-        self.flushes.values_mut().filter(|flush| flush.ino == ino).for_each(Flush::give_up);
+        file.abandon();
         self.cache.forget(ino);
     }
     /// Writes that waited until less is dirty.
@@ -160,8 +152,8 @@ impl Fs {
             }
         }
     }
-    /// Whether nothing of a file is dirty, and the server knows what it was told of it: it may do what is asked next
-    /// before that. If there is something, it is being written from now on.
+    /// Whether nothing of a file is dirty, and the server knows what it was told of it: it may do
+    /// what is asked next before that. If there is something, it is being written from now on.
     pub(super) fn is_written(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         self.flush(ino, out);
         let is_told = |file: &File| file.flushes.is_empty() && !file.growing && file.telling == 0;
@@ -227,8 +219,7 @@ impl Fs {
                 }
             }
             let Syncing { call, ino, files, .. } = syncing;
-            let failed = files.iter().filter_map(|ino| self.files.get_mut(ino)?.failed.take()).last();
-            if let Some(errno) = failed.or_else(|| self.take_lost(ino)) {
+            if let Some(errno) = self.take_failed(ino) {
                 self.end(call, Err(errno));
                 continue;
             }
@@ -242,18 +233,22 @@ impl Fs {
         let safe = self.session.safe_below();
         let over: Vec<_> = self.syncs.extract_if(.., |(_, below, _)| *below <= safe).collect();
         for (call, _, ino) in over {
-            let mut of = self.files.iter_mut().filter(|(one, _)| ino.is_none_or(|ino| **one == ino));
-            let failed = of.find_map(|(_, file)| file.failed.take());
-            let failed = failed.or_else(|| self.take_lost(ino));
-            self.end(call, failed.map_or(Ok(Given::Done), Err));
+            let outcome = self.take_failed(ino).map_or(Ok(Given::Done), Err);
+            self.end(call, outcome);
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {
         let is_written = |file: &File| !file.growing && file.flushes.range(..=syncing.up_to).next().is_none();
         syncing.files.iter().all(|ino| self.files.get(ino).is_none_or(is_written))
     }
-    /// What was answered and is lost is an error, once.
-    fn take_lost(&mut self, ino: Option<Ino>) -> Option<u16> {
+    /// What could not be written of a file, or of one of all, or was answered and is lost, is an
+    /// error, once.
+    fn take_failed(&mut self, ino: Option<Ino>) -> Option<u16> {
+        let mut of = self.files.iter_mut().filter(|(one, _)| ino.is_none_or(|ino| **one == ino));
+        let failed = of.find_map(|(_, file)| file.failed.take());
+        if failed.is_some() {
+            return failed;
+        }
         let lost = match ino {
             Some(ino) => self.lost.remove(&ino),
             None => !std::mem::take(&mut self.lost).is_empty(),

@@ -1,7 +1,8 @@
 //! A client that goes on as a later instance of itself: its former one was fenced.
 //!
-//! A connection is of the instance that said so at its beginning. So all of them are closed, before anything that the
-//! new one wants is sent, and opened again as they are needed; peers see the end of the one and the beginning of the other.
+//! A connection is of the instance that said so at its beginning. So all of them are closed, before
+//! anything that the new one wants is sent, and opened again as they are needed; peers see the end
+//! of the one and the beginning of the other.
 
 use super::{Node, Reactor};
 use crate::any_role::AnyRole;
@@ -11,8 +12,8 @@ use nacre_role::Input;
 use nacre_types::Entity;
 
 impl Reactor {
-    /// Looks whether a client has become a later instance in its turn. An OSD is given its own by the monitors, over
-    /// connections that stay.
+    /// Looks whether a client has become a later instance in its turn. An OSD is given its own by
+    /// the monitors, over connections that stay.
     pub(super) fn look_at_instance(&mut self, node: &mut Node, at: usize) {
         let is_service = matches!(node.role, AnyRole::Service(_) | AnyRole::Mds(_));
         if is_service && node.role.instance() != node.instance {

@@ -1,8 +1,9 @@
-//! A file to which all clients append: what each appended is there, whole, once and in its order, for
-//! each read that began after it was done.
+//! A file to which all clients append: what each appended is there, whole, once and in its order,
+//! for each read that began after it was done.
 //!
-//! Records say whose they are, which, and how long; so what a read found says by itself whether it can
-//! be. An append counts if its client lives to the end and never came too late, or has synchronized the file since.
+//! Records say whose they are, which, and how long; so what a read found says by itself whether it
+//! can be. An append counts if its client lives to the end and never came too late, or has
+//! synchronized the file since.
 
 use crate::rng::Rng;
 use bytes::Bytes;
