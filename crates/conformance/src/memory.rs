@@ -62,6 +62,13 @@ impl Memory {
                     data[*offset as usize..end].copy_from_slice(&bytes);
                     SubReply::Done {}
                 }
+                SubOp::Zero { offset, length } => {
+                    let data = &mut object.get_or_insert_default().data;
+                    let from = data.len().min(*offset as usize);
+                    let to = data.len().min(offset.saturating_add(*length) as usize);
+                    data[from..to].fill(0);
+                    SubReply::Done {}
+                }
                 SubOp::Truncate { size } => {
                     object.get_or_insert_default().data.resize(*size as usize, 0);
                     SubReply::Done {}

@@ -43,6 +43,32 @@ pub enum Ask {
         /// All of it is written, or the call fails.
         data: Bytes,
     },
+    /// Makes bytes of a file that is open zeros, as far as they lie within it. Room is given back where possible. It is
+    /// durable when this ends; the file's time is so after [`Self::Sync`].
+    Zero {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Makes a file that is open at least as large as that: what is new are zeros, and no room is taken for it.
+    Extend {
+        /// Which.
+        ino: Ino,
+        /// Bytes.
+        size: u64,
+    },
+    /// Looks for the next data, or the next hole, of a file that is open. Its end is a hole; `ENXIO`: there is none.
+    Seek {
+        /// Which.
+        ino: Ino,
+        /// From this byte on.
+        offset: u64,
+        /// A hole, and not data.
+        hole: bool,
+    },
     /// Ends at once: with the error of what was to be written before and could not be, as long as [`Self::Sync`] has not told
     /// it.
     Failed {
@@ -88,6 +114,8 @@ pub enum Given {
     Answer(FsAnswer),
     /// To [`Ask::Read`]: holes are zeros.
     Data(Vec<Bytes>),
+    /// To [`Ask::Seek`].
+    Offset(u64),
     /// To all others.
     Done,
 }

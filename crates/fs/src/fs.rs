@@ -11,6 +11,7 @@
 //! kept of data, capabilities say.
 //!
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
+//! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks.
 //!
 //! Invariant: every call ends once.
@@ -21,11 +22,15 @@ mod capabilities;
 mod data;
 mod evicted;
 mod flushing;
+mod holes;
 mod locking;
+mod zeroing;
 
 use self::data::{Fetch, Reader};
 use self::flushing::{Flush, Syncing};
+use self::holes::Seeking;
 use self::locking::{LockPurpose, Locking};
+use self::zeroing::Zeroing;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
 use crate::file::File;
@@ -40,7 +45,7 @@ use nacre_role::{Input, Output};
 use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::Message;
 use nacre_wire::fs::inode::SIZE_MAX;
-use nacre_wire::fs::{Stamp, data_name};
+use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsNode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -100,6 +105,8 @@ enum Purpose {
     Closed(CallId, Ino, bool),
     /// A caller: this has another size.
     Resized(CallId, Ino),
+    /// A caller: this is at least as large as it wants.
+    Extended(CallId, Ino),
     /// Data that was written: its file is as large now.
     Written(CallId, Ino),
     /// Data that is to be written there: the file is as large, and nothing stale is in the way.
@@ -121,7 +128,7 @@ enum Purpose {
 /// What an operation on an object is for.
 #[derive(Clone, Copy, Debug)]
 enum For {
-    /// A call, and which of its pieces.
+    /// A call, and which of its pieces; of one that seeks, which object.
     Call(CallId, usize),
     /// Data that is written from the cache.
     Flush(u64),
@@ -133,6 +140,8 @@ enum For {
 enum Transfer {
     Read(Gathering),
     Write { ino: Ino, end: u64, left: usize, failed: Option<u16> },
+    Zero(Zeroing),
+    Seek(Seeking),
 }
 
 /// See the module head.
@@ -372,7 +381,7 @@ impl Fs {
                     self.settle(ino, out);
                 }
             }
-            Some(Purpose::Resized(call, ino)) => {
+            Some(purpose @ (Purpose::Resized(call, ino) | Purpose::Extended(call, ino))) => {
                 if let Some(file) = self.files.get_mut(&ino) {
                     file.resizing = false;
                     if given.is_ok() {
@@ -380,7 +389,8 @@ impl Fs {
                     }
                     self.settle(ino, out);
                 }
-                self.end(call, given.map(Given::Answer));
+                let is_named = matches!(purpose, Purpose::Resized(..));
+                self.end(call, given.map(|answer| if is_named { Given::Answer(answer) } else { Given::Done }));
             }
             Some(Purpose::Written(call, ino)) => {
                 self.end(call, given.map(|_| Given::Done));
@@ -440,7 +450,12 @@ impl Fs {
 
     fn start(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         match ask {
-            Ask::Read { .. } | Ask::Write { .. } | Ask::Append { .. } => self.data(call, ask, out),
+            Ask::Read { .. }
+            | Ask::Write { .. }
+            | Ask::Append { .. }
+            | Ask::Zero { .. }
+            | Ask::Extend { .. }
+            | Ask::Seek { .. } => self.data(call, ask, out),
             Ask::Failed { ino } => {
                 let outcome = self.failed(ino);
                 self.end(call, outcome);
@@ -558,6 +573,8 @@ impl Fs {
                     self.written(call, ino, end, failed, out);
                 }
             }
+            Transfer::Zero(_) => self.on_zeroed(call, result, out),
+            Transfer::Seek(_) => self.on_sought(call, index, result),
         }
     }
 

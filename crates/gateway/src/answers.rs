@@ -12,7 +12,7 @@ fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
     match outcome {
         Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => Err(Errno::from_i32(i32::from(errno))),
         Ok(Given::Answer(answer)) => Ok(answer),
-        Ok(Given::Data(_) | Given::Done) => Err(Errno::EIO),
+        Ok(Given::Data(_) | Given::Offset(_) | Given::Done) => Err(Errno::EIO),
     }
 }
 
@@ -51,6 +51,14 @@ pub fn data(outcome: Outcome) -> Result<Bytes, Errno> {
         Ok(Given::Data(pieces)) => Ok(pieces.concat().into()),
         Ok(_) => Err(Errno::EIO),
         Err(errno) => Err(Errno::from_i32(i32::from(errno))),
+    }
+}
+
+/// Where something was found.
+pub fn offset(outcome: Outcome) -> Result<i64, Errno> {
+    match outcome {
+        Ok(Given::Offset(offset)) => i64::try_from(offset).map_err(|_| Errno::EOVERFLOW),
+        other => answer(other).and(Err(Errno::EIO)),
     }
 }
 

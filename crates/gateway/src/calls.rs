@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use fuser::{Errno, OpenFlags, RenameFlags, TimeOrNow};
+use nacre_fs::Ask;
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsChanges, rename_flag};
@@ -103,6 +104,39 @@ pub fn rename_flags(flags: RenameFlags) -> Result<u8, Errno> {
     u8::try_from(flags.bits()).ok().filter(|flags| flags & !known == 0).ok_or(Errno::EINVAL)
 }
 
+/// What `fallocate` is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocate {
+    /// The file becomes as large as the range's end, if it is not.
+    pub extend: bool,
+    /// The range becomes zeros.
+    pub zero: bool,
+}
+
+/// What a mode of `fallocate` says. Nothing is reserved: what keeps the size and makes no zeros does nothing.
+pub fn allocate(mode: i32) -> Result<Allocate, Errno> {
+    const KEEP_SIZE: i32 = 1;
+    const PUNCH_HOLE: i32 = 2;
+    const ZERO_RANGE: i32 = 16;
+    let [keeps, punches, zeroes] = [KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE].map(|bit| mode & bit != 0);
+    let is_known = mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) == 0;
+    if !is_known || (punches && (!keeps || zeroes)) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(Allocate { extend: !keeps, zero: punches || zeroes })
+}
+
+/// What `lseek` looks for.
+pub fn seek(ino: Ino, offset: i64, whence: i32) -> Result<Ask, Errno> {
+    const DATA: i32 = 3;
+    const HOLE: i32 = 4;
+    let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    match whence {
+        DATA | HOLE => Ok(Ask::Seek { ino, offset, hole: whence == HOLE }),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// What `setattr` may bring.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
@@ -181,6 +215,23 @@ mod tests {
         let bits = RenameFlags::from_bits_retain;
         assert_eq!([0, 1, 2, 3].map(|flags| rename_flags(bits(flags))), [Ok(0), Ok(1), Ok(2), Ok(3)]);
         assert_eq!([4, 5, 257].map(|flags| rename_flags(bits(flags))), [Err(Errno::EINVAL); 3]);
+    }
+
+    #[test]
+    fn zeros_and_a_larger_file_are_what_fallocate_can_make() {
+        let all = [0, 1, 3, 16, 17].map(|mode| allocate(mode).map(|Allocate { extend, zero }| (extend, zero)));
+        let (yes, no) = (true, false);
+        assert_eq!(all, [Ok((yes, no)), Ok((no, no)), Ok((no, yes)), Ok((yes, yes)), Ok((no, yes))]);
+        for mode in [2, 8, 19, 32, 33, 64, 128, -1] {
+            assert_eq!(allocate(mode), Err(Errno::EOPNOTSUPP), "{mode}");
+        }
+    }
+
+    #[test]
+    fn data_and_holes_are_looked_for_from_a_place_on() {
+        assert_eq!(seek(Ino(5), 7, 3), Ok(Ask::Seek { ino: Ino(5), offset: 7, hole: false }));
+        assert_eq!(seek(Ino(5), 0, 4), Ok(Ask::Seek { ino: Ino(5), offset: 0, hole: true }));
+        assert_eq!((seek(Ino(5), -1, 3), seek(Ino(5), 0, 2)), (Err(Errno::ENXIO), Err(Errno::EINVAL)));
     }
 
     #[test]

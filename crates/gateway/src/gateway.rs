@@ -1,17 +1,17 @@
 //! The kernel's requests: each becomes one call, and is replied to when that ends.
 //!
-//! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more: `lseek` for data and
-//! holes, `fallocate` and `copy_file_range` (refused, or copied by reading and writing), `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
+//! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more: `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
 
-use crate::calls::{self, New, Wanted};
+use crate::calls::{self, Allocate, New, Wanted};
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
 use crate::{answers, attr, xattr};
 use bytes::Bytes;
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use nacre_fs::{Ask, Outcome};
 use nacre_node::FileSystem;
@@ -40,6 +40,8 @@ const HANDLE: FileHandle = FileHandle(0);
 
 /// Largest write in bytes, and what the kernel reads ahead at most.
 const IO_MAX: u32 = 1 << 20;
+/// Bytes that one request copies at most: they are in memory meanwhile.
+const COPY_MAX: u32 = 4 << 20;
 /// Requests that no program waits for, such as reading ahead, in flight at once.
 const BACKGROUND_MAX: u16 = 64;
 
@@ -362,6 +364,79 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         self.files.ask(ask, move |outcome| match answers::done(outcome) {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(why),
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let (ino, end) = (number(ino), offset.saturating_add(length));
+        match calls::allocate(mode) {
+            Ok(Allocate { extend: true, zero: true }) => {
+                let files = self.files.clone();
+                self.files.ask(Ask::Extend { ino, size: end }, move |outcome| match answers::done(outcome) {
+                    Ok(()) => {
+                        files.ask(Ask::Zero { ino, offset, length }, move |outcome| match answers::done(outcome) {
+                            Ok(()) => reply.ok(),
+                            Err(why) => reply.error(why),
+                        })
+                    }
+                    Err(why) => reply.error(why),
+                });
+            }
+            Ok(Allocate { extend: true, .. }) => self.empty(Ask::Extend { ino, size: end }, reply),
+            Ok(Allocate { zero: true, .. }) => self.empty(Ask::Zero { ino, offset, length }, reply),
+            // Nothing is reserved.
+            Ok(_) => reply.ok(),
+            Err(why) => reply.error(why),
+        }
+    }
+
+    /// For data and holes only: the kernel knows all other places itself.
+    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        match calls::seek(number(ino), offset, whence) {
+            Ok(ask) => self.files.ask(ask, move |outcome| match answers::offset(outcome) {
+                Ok(offset) => reply.offset(offset),
+                Err(why) => reply.error(why),
+            }),
+            Err(why) => reply.error(why),
+        }
+    }
+
+    /// A part of it, at the most what is read at once: its caller asks for the rest.
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let (from, to, files) = (number(from), number(to), self.files.clone());
+        let length = u32::try_from(length).unwrap_or(COPY_MAX).min(COPY_MAX);
+        self.files.ask(Ask::Read { ino: from, offset, length }, move |outcome| {
+            let data = match answers::data(outcome) {
+                Ok(data) if data.is_empty() => return reply.written(0),
+                Ok(data) => data,
+                Err(why) => return reply.error(why),
+            };
+            let copied = u32::try_from(data.len()).expect("at most as much as was asked");
+            files.ask(Ask::Write { ino: to, offset: to_offset, data }, move |outcome| match answers::done(outcome) {
+                Ok(()) => reply.written(copied),
+                Err(why) => reply.error(why),
+            });
         });
     }
 

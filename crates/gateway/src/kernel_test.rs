@@ -85,6 +85,18 @@ impl State {
         all.chunks(1000).map(Bytes::copy_from_slice).collect()
     }
 
+    /// Zeros are holes.
+    fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Outcome {
+        let size = self.tree.inode(ino).map_or(0, |inode| inode.size);
+        let data = self.data.get(&ino).map_or(&[][..], Vec::as_slice);
+        let is_data = |at: u64| data.get(usize::try_from(at).expect("small")).is_some_and(|byte| *byte != 0);
+        match (offset..size).find(|at| is_data(*at) != hole) {
+            Some(at) => Ok(Given::Offset(at)),
+            None if hole && offset < size => Ok(Given::Offset(size)),
+            None => Err(6),
+        }
+    }
+
     fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> Outcome {
         let end = offset + bytes.len() as u64;
         let data = self.data.entry(ino).or_default();
@@ -159,6 +171,17 @@ impl Files for Memory {
                         let end = state.tree.inode(ino).map_or(0, |inode| inode.size);
                         state.write(ino, end, &data)
                     }
+                    Ask::Zero { ino, offset, length } => {
+                        let size = state.tree.inode(ino).map_or(0, |inode| inode.size);
+                        let end = size.min(offset + length);
+                        let length = usize::try_from(end.saturating_sub(offset)).expect("small");
+                        state.write(ino, offset.min(end), &vec![0; length])
+                    }
+                    Ask::Extend { ino, size } => {
+                        let wrote = FsCall::Wrote { ino, size, mtime: Stamp(1) };
+                        state.names(&wrote).map(|_| Given::Done)
+                    }
+                    Ask::Seek { ino, offset, hole } => state.seek(ino, offset, hole),
                     Ask::Sync { .. } | Ask::Failed { .. } => Ok(Given::Done),
                 }
             };
@@ -288,6 +311,48 @@ fn attributes_go_through_the_kernel_and_back() {
     for entry in fs::read_dir(&dir).expect("readable") {
         fs::remove_file(entry.expect("readable").path()).expect("removed");
     }
+    end(mounted, &dir);
+}
+
+#[test]
+fn zeros_holes_and_copies_go_through_the_kernel() {
+    use rustix::fs::{FallocateFlags, copy_file_range, fallocate, seek};
+    let Some((mounted, _, dir)) = mounted("zeros") else { return };
+    let path = dir.join("f");
+    fs::write(&path, [7; 10_000]).expect("written");
+    let file = fs::File::options().read(true).write(true).open(&path).expect("opened");
+    let size = || file.metadata().expect("there").size();
+    let zeros = |from: usize, to: usize| {
+        let data = fs::read(&path).expect("read");
+        data.iter().enumerate().all(|(at, byte)| (*byte == 0) == ((from..to).contains(&at) || at >= 10_000))
+    };
+    let (keep, punch, zero) = (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE);
+    fallocate(&file, keep | punch, 4000, 2000).expect("punched");
+    assert!(size() == 10_000 && zeros(4000, 6000));
+    fallocate(&file, keep, 0, 50_000).expect("nothing to do");
+    fallocate(&file, keep | zero, 6000, 1000).expect("zeroed");
+    assert!(size() == 10_000 && zeros(4000, 7000));
+    let places = [seek(&file, rustix::fs::SeekFrom::Hole(10)), seek(&file, rustix::fs::SeekFrom::Data(4001))];
+    assert_eq!(places, [Ok(4000), Ok(7000)]);
+    fallocate(&file, FallocateFlags::empty(), 100, 5000).expect("nothing to do");
+    assert_eq!(size(), 10_000);
+    fallocate(&file, FallocateFlags::empty(), 100, 12_000).expect("larger");
+    assert_eq!(size(), 12_100);
+    fallocate(&file, zero, 7000, 9000).expect("larger");
+    assert!(size() == 16_000 && zeros(4000, 10_000));
+    assert_eq!(seek(&file, rustix::fs::SeekFrom::Data(4001)), Err(rustix::io::Errno::NXIO));
+    let why = fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096).expect_err("not this one");
+    assert_eq!(why, rustix::io::Errno::OPNOTSUPP);
+
+    let copy = fs::File::create_new(dir.join("g")).expect("made");
+    let (mut from, mut to) = (3000, 1);
+    let copied = copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 1_000_000).expect("copied");
+    assert_eq!((copied, from, to), (13_000, 16_000, 13_001));
+    let data = fs::read(dir.join("g")).expect("read");
+    assert!(data.len() == 13_001 && data[0] == 0 && data[1..=1000] == [7; 1000] && data[1001..] == [0; 12_000]);
+    drop((file, copy));
+    fs::remove_file(path).expect("removed");
+    fs::remove_file(dir.join("g")).expect("removed");
     end(mounted, &dir);
 }
 

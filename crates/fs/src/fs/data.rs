@@ -43,8 +43,10 @@ impl Fs {
     /// Begins a read or write.
     pub(super) fn data(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         let (ino, writes) = match &ask {
-            Ask::Read { ino, .. } => (*ino, false),
-            Ask::Write { ino, .. } | Ask::Append { ino, .. } => (*ino, true),
+            Ask::Read { ino, .. } | Ask::Seek { ino, .. } => (*ino, false),
+            Ask::Write { ino, .. } | Ask::Append { ino, .. } | Ask::Zero { ino, .. } | Ask::Extend { ino, .. } => {
+                (*ino, true)
+            }
             _ => unreachable!("data only"),
         };
         // It did not know that another one may have had the lock meanwhile.
@@ -78,6 +80,9 @@ impl Fs {
         match ask {
             Ask::Read { offset, length, .. } if keeps => self.read_kept(call, ino, offset, length),
             Ask::Read { offset, length, .. } => self.read(call, ino, offset, length),
+            Ask::Seek { offset, hole, .. } => self.seek(call, ino, offset, hole, out),
+            Ask::Zero { offset, length, .. } => self.zero(call, ino, (offset, length), out),
+            Ask::Extend { size, .. } => self.extend(call, ino, size, out),
             // Too much is dirty: in its turn.
             ask if keeps && self.cache.dirty() >= self.config.dirty_max as u64 => {
                 self.throttled.push_back((call, ask));
@@ -95,7 +100,12 @@ impl Fs {
 
     /// How large a file is has been asked: `grant` says since when.
     pub(super) fn sized(&mut self, call: CallId, ask: Ask, grant: u64) {
-        if let Ask::Read { ino, .. } | Ask::Write { ino, .. } | Ask::Append { ino, .. } = &ask
+        if let Ask::Read { ino, .. }
+        | Ask::Write { ino, .. }
+        | Ask::Append { ino, .. }
+        | Ask::Zero { ino, .. }
+        | Ask::Extend { ino, .. }
+        | Ask::Seek { ino, .. } = &ask
             && let Some(file) = self.files.get_mut(ino)
             && file.grants == grant
             && file.recall.is_none()
@@ -108,7 +118,7 @@ impl Fs {
         self.queue.push_front((call, ask));
     }
 
-    fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
+    pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
         let settings = self.seek.found().and_then(|found| found.settings.as_ref());
         let namespace = settings.map(|settings| settings.namespace.clone()).unwrap_or_default();
         let name = Name::from(&*data_name(ino, number));

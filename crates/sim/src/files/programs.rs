@@ -16,6 +16,7 @@ const OWN_MAX: u64 = 30_000;
 /// What such files are known by.
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
+const ENXIO: u16 = 6;
 
 /// Whether it is a file whose data is written: its programs judge its size themselves, and others
 /// leave it alone.
@@ -110,6 +111,9 @@ enum Step {
     Write,
     Read(u64, u64),
     Resize,
+    Zero,
+    Extend,
+    Seek(u64, bool),
     Sync,
     Stat,
     Close,
@@ -146,7 +150,7 @@ impl Own {
             return;
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
-        let (step, ask) = match rng.below(20) {
+        let (step, ask) = match rng.below(24) {
             _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino, write: true })),
             0..8 => {
                 let (offset, length) = (rng.below(OWN_MAX), 1 + rng.below(9000));
@@ -166,6 +170,21 @@ impl Own {
                 content.resize(size as usize, 0);
                 let changes = FsChanges { size: Some(size), ..FsChanges::default() };
                 (Step::Resize, Ask::Names(FsCall::Set { ino, changes }))
+            }
+            20..22 => {
+                let (offset, length) = (rng.below(OWN_MAX), 1 + rng.below(20_000));
+                let end = content.len().min((offset + length) as usize);
+                content[end.min(offset as usize)..end].fill(0);
+                (Step::Zero, Ask::Zero { ino, offset, length })
+            }
+            22 => {
+                let size = rng.below(OWN_MAX);
+                content.resize(content.len().max(size as usize), 0);
+                (Step::Extend, Ask::Extend { ino, size })
+            }
+            23 => {
+                let (offset, hole) = (rng.below(OWN_MAX), rng.one_in(2));
+                (Step::Seek(offset, hole), Ask::Seek { ino, offset, hole })
             }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
             17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
@@ -190,6 +209,10 @@ impl Own {
         }
         let Some((_, step, content)) = self.asked.take_if(|(asked, ..)| *asked == call) else { return false };
         self.steps += 1;
+        if let Step::Seek(offset, hole) = step {
+            check_sought(&content, (offset, hole), outcome);
+            return true;
+        }
         let given = match outcome {
             Ok(given) => given,
             Err(errno) => panic!("{}: {step:?} failed with {errno} ({EBADF}: it is not open)", self.name),
@@ -214,10 +237,26 @@ impl Own {
                 assert_eq!(node.inode.size, content.len() as u64, "{}: its size when it is opened", self.name);
                 self.open = true;
             }
-            (Step::Write | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
+            (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
         }
         self.content = content;
         true
+    }
+}
+
+/// Where data or a hole was found: what is passed over, looking for data, and what is called a hole must be zeros.
+fn check_sought(content: &[u8], (offset, hole): (u64, bool), outcome: &Outcome) {
+    let is_zero = |from: u64, to: usize| content[from as usize..to].iter().all(|byte| *byte == 0);
+    match outcome {
+        Ok(Given::Offset(at)) => {
+            let last = if hole { content.len() as u64 } else { content.len() as u64 - 1 };
+            assert!((offset..=last).contains(at), "from {offset} on, it was found at {at} of {}", content.len());
+            assert!(hole || is_zero(offset, *at as usize), "data before {at} was passed over");
+            assert!(!hole || *at == last || content[*at as usize] == 0, "{at} is no hole");
+        }
+        Err(ENXIO) if offset >= content.len() as u64 => {}
+        Err(ENXIO) if !hole => assert!(is_zero(offset, content.len()), "there is data behind {offset}"),
+        other => panic!("looked from {offset} on, and was given {other:?}"),
     }
 }

@@ -1,0 +1,210 @@
+//! Where a file has data, and where holes: as far as its objects say.
+//!
+//! ```text
+//!  Seek ─▶ nothing is dirty ─▶ how long are the next objects? ─▶ found: ended
+//!                                   ▲ none: twice as many           │
+//!                                   └──────────────────────────────┘
+//! ```
+//! What lies beyond an object's length, within its part of the file, is a hole; all of it if there is
+//! no such object. The end of the file is a hole. Zeros that are in an object are data, and so is
+//! what lies behind a hole of very many objects: it ends.
+
+use super::*;
+use nacre_wire::msg::client::SubReply;
+
+const ENXIO: u16 = 6;
+/// Objects that are asked at a time, at most.
+const AT_ONCE: u64 = 64;
+/// Objects that one call looks at for data: 1 TiB of 4 MiB objects, some seconds.
+const PASSED_MAX: u64 = 1 << 18;
+
+/// A call that is looking.
+#[derive(Debug)]
+pub(super) struct Seeking {
+    ino: Ino,
+    layout: Layout,
+    /// Where it has come to.
+    at: u64,
+    /// Which object it ends at, if it looks for data.
+    last: u64,
+    /// The file's end.
+    end: u64,
+    hole: bool,
+    /// How long the objects are that were asked.
+    lengths: BTreeMap<u64, u64>,
+    /// How many to ask next.
+    window: u64,
+    /// How many have not answered.
+    left: usize,
+}
+
+impl Seeking {
+    fn new(ino: Ino, layout: Layout, (at, end): (u64, u64), hole: bool) -> Self {
+        let last = layout.place(at).0 + PASSED_MAX;
+        Self { ino, layout, at, last, end, hole, lengths: BTreeMap::new(), window: 1, left: 0 }
+    }
+
+    /// Where it is; `Err`: an object has to be asked first.
+    fn find(&mut self) -> Result<Result<u64, u16>, u64> {
+        while self.at < self.end {
+            let (number, offset, together) = self.layout.place(self.at);
+            if !self.hole && number >= self.last {
+                return Ok(Ok(self.at));
+            }
+            let length = *self.lengths.get(&number).ok_or(number)?;
+            let data = length.saturating_sub(offset).min(together);
+            match self.hole {
+                false if data > 0 => return Ok(Ok(self.at)),
+                true if data < together => return Ok(Ok(self.end.min(self.at + data))),
+                _ => self.at += together,
+            }
+        }
+        Ok(if self.hole { Ok(self.end) } else { Err(ENXIO) })
+    }
+}
+
+impl Fs {
+    /// Looks for data or a hole, as soon as all that was written before is in objects.
+    pub(super) fn seek(&mut self, call: CallId, ino: Ino, offset: u64, hole: bool, out: &mut Vec<Output>) {
+        if offset >= self.files[&ino].size {
+            return self.end(call, Err(ENXIO));
+        }
+        if !self.is_written(ino, out) {
+            let file = self.files.get_mut(&ino).expect("just seen");
+            return file.waiting.push_back((call, Ask::Seek { ino, offset, hole }));
+        }
+        let file = &self.files[&ino];
+        let seeking = Seeking::new(ino, file.layout, (offset, file.size), hole);
+        self.transfers.insert(call, Transfer::Seek(seeking));
+        self.go_on_seeking(call);
+    }
+
+    fn go_on_seeking(&mut self, call: CallId) {
+        let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else { return };
+        // Its process may have been killed, and the file closed.
+        if !self.files.contains_key(&seeking.ino) {
+            return self.seek_failed(call, EBADF);
+        }
+        let first = match seeking.find() {
+            Ok(found) => {
+                self.transfers.remove(&call);
+                return self.end(call, found.map(Given::Offset));
+            }
+            Err(number) => number,
+        };
+        // What it has passed is not needed any more; objects that take turns are.
+        let turns = u64::from(seeking.layout.count);
+        seeking.lengths = seeking.lengths.split_off(&(first - first % turns));
+        let until = (first + seeking.window).min(seeking.layout.objects(seeking.end));
+        let asked: Vec<u64> = (first..until).filter(|number| !seeking.lengths.contains_key(number)).collect();
+        seeking.window = (seeking.window * 2).min(AT_ONCE);
+        seeking.left = asked.len();
+        let ino = seeking.ino;
+        for number in asked {
+            let index = usize::try_from(number).expect("64 bits");
+            let operation = self.operation(ino, number, vec![SubOp::Stat {}], Vec::new());
+            self.operations.push_back((operation, For::Call(call, index)));
+        }
+    }
+
+    /// An object says how long it is.
+    pub(super) fn on_sought(&mut self, call: CallId, number: usize, result: Result<Done, Failure>) {
+        let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else { return };
+        let length = match result.as_ref().map(|done| done.results.first()) {
+            Ok(Some(SubReply::Stat { size, .. })) => *size,
+            Err(Failure::Refused(OpFailure::NotFound {})) => 0,
+            Ok(_) => return self.seek_failed(call, EIO),
+            Err(why) => {
+                let errno = errno_of(why);
+                return self.seek_failed(call, errno);
+            }
+        };
+        seeking.lengths.insert(number as u64, length);
+        seeking.left -= 1;
+        if seeking.left == 0 {
+            self.go_on_seeking(call);
+        }
+    }
+
+    fn seek_failed(&mut self, call: CallId, errno: u16) {
+        self.transfers.remove(&call);
+        self.end(call, Err(errno));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::locking::client_tests::Client;
+    use super::*;
+    use nacre_types::PoolId;
+    use nacre_wire::fs::{FileKind, Inode};
+
+    /// Against a file in memory, for each place in it.
+    #[test]
+    fn holes_are_what_no_object_has() {
+        for (count, lengths) in
+            [(1, vec![4096, 0, 8192, 100]), (2, vec![8192, 5000, 0, 4096]), (3, vec![0, 0, 4097, 8192, 1])]
+        {
+            let layout = Layout { pool: PoolId(1), unit: 4096, count, object: 8192 };
+            let end = 30_000_u64;
+            let is_data = |at: u64| {
+                let (number, offset, _) = layout.place(at);
+                lengths.get(number as usize).is_some_and(|length| offset < *length)
+            };
+            for (at, hole) in (0..end).step_by(61).flat_map(|at| [(at, false), (at, true)]) {
+                let mut seeking = Seeking::new(Ino(1), layout, (at, end), hole);
+                let found = loop {
+                    match seeking.find() {
+                        Ok(found) => break found,
+                        Err(number) => {
+                            let length = lengths.get(number as usize).copied().unwrap_or(0);
+                            seeking.lengths.insert(number, length);
+                        }
+                    }
+                };
+                let expected = (at..end).find(|at| is_data(*at) != hole);
+                let none = if hole { Ok(end) } else { Err(ENXIO) };
+                assert_eq!(found, expected.map_or(none, Ok), "{count} {at} {hole}");
+            }
+        }
+    }
+
+    /// A file of 8 EiB without data has 2 billions of billions of places for objects.
+    #[test]
+    fn a_very_large_hole_ends() {
+        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+        let mut seeking = Seeking::new(Ino(1), layout, (5000, SIZE_MAX), false);
+        let mut asked = 0;
+        let found = loop {
+            match seeking.find() {
+                Ok(found) => break found,
+                Err(number) => drop(seeking.lengths.insert(number, 0)),
+            }
+            asked += 1;
+        };
+        assert_eq!((found, asked), (Ok((PASSED_MAX + 1) * 4096), PASSED_MAX));
+    }
+
+    /// A process was killed while it looked, its file was closed, and the client died of the answer.
+    #[test]
+    fn a_file_may_be_closed_meanwhile() {
+        let mut client = Client::new();
+        let mut inode = Inode::new(Ino(1 << 20), FileKind::File {}, 0o644, (1, 1), Stamp(1));
+        inode.size = 12_000;
+        inode.layout = Some(Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 });
+        let ino = inode.ino;
+        let node = || FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false };
+        let (_, number) = client.ask(Ask::Names(FsCall::Open { ino, write: false }));
+        client.answer(number, node());
+        client.objects.room = 9;
+        let (sought, number) = client.ask(Ask::Seek { ino, offset: 0, hole: false });
+        client.answer(number, node());
+        let close = FsCall::Close { ino, write: false, size: 0, mtime: Stamp(0) };
+        let (_, number) = client.ask(Ask::Names(close));
+        client.answer(number, FsAnswer::Done {});
+        client.ended();
+        client.objects.end(Err(Failure::Refused(OpFailure::NotFound {})));
+        client.turn(None);
+        assert_eq!(client.ended(), [(sought, Err(EBADF))]);
+    }
+}

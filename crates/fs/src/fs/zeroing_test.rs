@@ -1,0 +1,96 @@
+//! Which objects are zeroed, deleted, cut off or left alone, and what waits meanwhile.
+
+use super::super::locking::client_tests::Client;
+use super::*;
+use nacre_types::PoolId;
+use nacre_wire::fs::{FileKind, Inode};
+
+const INO: Ino = Ino(1 << 20);
+
+/// Against a file in memory: what is done to its objects makes just the range zeros, and makes none.
+#[test]
+fn what_is_done_to_objects_makes_the_range_zeros() {
+    for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 2, 4)] {
+        let layout = Layout { pool: PoolId(1), unit, count, object: unit * units };
+        let size = 100_000_u64;
+        for (from, to) in [(0, size), (0, 4096), (1, 4097), (5000, 70_000), (16_384, size), (99_000, size)] {
+            for alone in [false, true] {
+                let end = alone.then_some(size);
+                let zeroing = Zeroing { ino: INO, range: (from, to), end, next: 0, left: 0, failed: None };
+                let mut data = BTreeMap::new();
+                for number in 0..layout.objects(size) {
+                    let mut object = vec![7; layout.length_of(number, size) as usize];
+                    match zeroing.ops(&layout, number).as_deref() {
+                        None => {}
+                        Some([SubOp::Delete {}]) => {
+                            assert_ne!(number, 0, "it says where its file is");
+                            object.clear();
+                        }
+                        Some([SubOp::AssertExists { exists: true }, SubOp::Truncate { size: 0 }]) => object.clear(),
+                        Some([SubOp::AssertExists { exists: true }, SubOp::Zero { offset, length }]) => {
+                            object[*offset as usize..(offset + length) as usize].fill(0);
+                        }
+                        Some(other) => panic!("{other:?}"),
+                    }
+                    assert!(!object.iter().all(|byte| *byte == 0) || !alone || object.is_empty(), "room is left");
+                    data.insert(number, object);
+                }
+                for at in 0..size {
+                    let (number, offset, _) = layout.place(at);
+                    let byte = data[&number].get(offset as usize).copied().unwrap_or(0);
+                    assert_eq!(byte == 0, (from..to).contains(&at), "{layout:?} {from} {to} {at}");
+                }
+            }
+        }
+    }
+}
+
+/// Others may make the file larger: the object that its end is in is not deleted.
+#[test]
+fn others_data_behind_the_end_stays() {
+    let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+    let ops = |end| Zeroing { ino: INO, range: (0, 5000), end, next: 0, left: 0, failed: None }.ops(&layout, 1);
+    assert_eq!(ops(Some(5000)), Some(vec![SubOp::Delete {}]));
+    let zero = SubOp::Zero { offset: 0, length: 904 };
+    assert_eq!(ops(None), Some(vec![SubOp::AssertExists { exists: true }, zero]));
+}
+
+/// Holes are no errors; what comes meanwhile waits, and the time is told afterwards.
+#[test]
+fn what_reads_and_writes_waits_until_all_is_zero() {
+    let mut client = Client::new();
+    let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
+    inode.size = 12_000;
+    inode.layout = Some(Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 });
+    let node = || FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false };
+    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    client.answer(number, node());
+    client.ended();
+    client.objects.room = 9;
+    let (zeroed, number) = client.ask(Ask::Zero { ino: INO, offset: 4000, length: 1 << 40 });
+    client.answer(number, node());
+    let ops = |client: &Client| client.objects.taken.iter().map(|(_, one)| one.ops.clone()).collect::<Vec<_>>();
+    let zero = |offset, length| vec![SubOp::AssertExists { exists: true }, SubOp::Zero { offset, length }];
+    assert_eq!(ops(&client), [zero(4000, 96), vec![SubOp::Delete {}], zero(0, 12_000 - 8192)]);
+    let (read, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 10 });
+    assert_eq!((number, client.objects.taken.len()), (None, 3), "it waits");
+    client.objects.end(Err(Failure::Refused(OpFailure::Guard { index: 0 })));
+    client.objects.end(Err(Failure::Refused(OpFailure::NotFound {})));
+    client.turn(None);
+    assert_eq!(client.ended(), []);
+    client.said.clear();
+    client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
+    client.turn(None);
+    assert_eq!(client.ended(), [(zeroed, Ok(Given::Done))]);
+    let sized = client.said.iter().find_map(|message| match message {
+        Message::FsRequest(request) => Some(request.number),
+        _ => None,
+    });
+    client.answer(sized, node());
+    assert_eq!(client.objects.taken.len(), 1, "{read:?} goes on");
+    let (_, told) = client.ask(Ask::Sync { ino: Some(INO) });
+    let told = client.said.iter().any(|message| {
+        matches!(message, Message::FsRequest(request) if matches!(request.call, FsCall::Wrote { size: 0, .. }))
+    }) && told.is_some();
+    assert!(told, "the time is told");
+}
