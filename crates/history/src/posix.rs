@@ -120,8 +120,7 @@ impl Model {
     fn unname(&mut self, id: usize) {
         let node = &mut self.nodes[id];
         node.names -= 1;
-        // Data of a file is removed behind the scenes: until then its number is known.
-        node.gone = node.names == 0 && node.opens == 0 && !(node.kind == Kind::File && node.size > 0);
+        node.gone = node.names == 0 && node.opens == 0;
     }
     /// Takes a name of a file away.
     ///

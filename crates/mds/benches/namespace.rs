@@ -32,8 +32,15 @@ fn main() {
     let (mut journal_bytes, mut number) = (0, 0);
     let mut ask = |tree: &mut Tree, call: &FsCall| {
         let ino = Ino::given(Rank(0), journal.serial());
-        let setting =
-            Setting { rank: Rank(0), now: Stamp(2), ino, layout, is_open: &|_| false, is_settling: &|_| false };
+        let setting = Setting {
+            rank: Rank(0),
+            now: Stamp(2),
+            ino,
+            layout,
+            is_open: &|_| false,
+            again: false,
+            is_settling: &|_| false,
+        };
         let Verdict::Done(outcome) = evaluate(tree, call, &setting) else { panic!("all is in memory") };
         if outcome.took_ino {
             journal.take_serial();

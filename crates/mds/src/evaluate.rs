@@ -63,6 +63,8 @@ pub struct Setting<'a> {
     pub layout: Layout,
     /// Whether some client has this file open.
     pub is_open: &'a dyn Fn(Ino) -> bool,
+    /// It was done once by the rank's last holder, and is done again: what was open then may be closed now.
+    pub again: bool,
     /// Whether what was cut off this file is gone, and the journal has not that yet: the next holder of the rank would remove
     /// it once more.
     pub is_settling: &'a dyn Fn(Ino) -> bool,
@@ -261,7 +263,12 @@ impl Run<'_> {
     // ── what is there ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn inode(&self, ino: Ino) -> Step<Inode> {
-        self.tree.inode(ino).cloned().ok_or(Stop::Wants(Missing::Inode(ino)))
+        let inode = self.tree.inode(ino).ok_or(Stop::Wants(Missing::Inode(ino)))?;
+        if inode.is_file() && inode.links == 0 && !self.setting.again && !(self.setting.is_open)(ino) {
+            // It is gone, and so may be some of its data.
+            return Err(Stop::Fail(ESTALE));
+        }
+        Ok(inode.clone())
     }
     fn directory(&self, dir: Ino) -> Step<Inode> {
         let inode = self.inode(dir)?;

@@ -562,6 +562,7 @@ impl Mds {
                 ino: told.map(|told| told.made).filter(|made| *made != Ino::TOP).unwrap_or(given),
                 layout: self.config.layout,
                 is_open: &is_open,
+                again: told.is_some(),
                 is_settling: &|ino| self.settling.contains_key(&ino),
             };
             let (stamp, is_given) = (setting.now, setting.ino == given);

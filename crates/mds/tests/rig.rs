@@ -75,6 +75,7 @@ impl Rig {
             ino: Ino::given(RANK, self.serial),
             layout: LAYOUT,
             is_open: &is_open,
+            again: false,
             is_settling: &|_| false,
         };
         let outcome = match evaluate(&self.tree, call, &setting) {
@@ -93,6 +94,10 @@ impl Rig {
         for change in outcome.changes {
             self.journal.push(change.clone());
             self.tree.apply(change);
+        }
+        // The same of one whose data is still to be removed.
+        if outcome.answer == (FsAnswer::Failed { errno: 116 }) {
+            return FsAnswer::Failed { errno: 2 };
         }
         match outcome.opened {
             Some(Opened { ino, closed: false, .. }) => *self.opens.entry(ino).or_default() += 1,
