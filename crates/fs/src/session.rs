@@ -3,7 +3,8 @@
 //! ```text
 //!  Away ── a holder is known ──▶ Greeting ──FsWelcome──▶ Open ── gone, away ──▶ Away
 //!                                                         │ first: what was answered and is not safe, in the order of the
-//!                                                         │ answers; FsCaughtUp; then the rest
+//!                                                         │ answers; what tells of data, and what
+//!                                                         │ came before it; FsCaughtUp; then the rest
 //!  request ─▶ sent ─▶ answered early ─▶ safe: forgotten
 //!                └──── answered, changed nothing: forgotten
 //! ```
@@ -219,11 +220,20 @@ impl Session {
         for (_, number) in told {
             self.send(now, server, number, out);
         }
+        let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
+        let (mut rest, mut first) = (rest.map(|(number, _)| *number).collect::<Vec<_>>(), 0);
+        for (at, number) in rest.iter().enumerate() {
+            if self.sent[number].call.tells() {
+                first = at + 1;
+            }
+        }
+        let later = rest.split_off(first);
+        for number in rest {
+            self.send(now, server, number, out);
+        }
         let caught_up = FsCaughtUp { next: self.next };
         out.push(Output::send(Entity::Client(server), Message::FsCaughtUp(caught_up)));
-        let rest: Vec<u64> =
-            self.sent.iter().filter(|(_, sent)| sent.told.is_none()).map(|(number, _)| *number).collect();
-        for number in rest {
+        for number in later {
             self.send(now, server, number, out);
         }
     }

@@ -236,6 +236,8 @@ pub struct Mds {
     /// Clients of the rank's last holder that have not sent again what was not safe, and until when that is waited for.
     expected: BTreeSet<ClientId>,
     quiet_until: Time,
+    /// What they tell of data is still to be done before all that is new.
+    tells_first: bool,
     evicting: evicting::Evicting,
     /// The batch that says that this holder has the rank: nothing is answered before it is safe.
     since: u64,
@@ -289,6 +291,7 @@ impl Mds {
             settling: BTreeMap::new(),
             expected: BTreeSet::new(),
             quiet_until: Time::ZERO,
+            tells_first: false,
             evicting: evicting::Evicting::default(),
             since: 0,
             fresh: BTreeMap::new(),
@@ -523,6 +526,9 @@ impl Mds {
             if self.tree.head(dir, Frag::WHOLE).is_none() && self.seek(Missing::Fragment(dir, Frag::WHOLE)).is_ok() {
                 self.wanted.insert(dir);
             }
+        }
+        if !self.is_quiet() && std::mem::take(&mut self.tells_first) {
+            self.put_tells_first();
         }
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();

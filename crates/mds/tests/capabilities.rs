@@ -165,3 +165,26 @@ fn a_close_that_is_done_again_was_named_before() {
     two.settle();
     assert_eq!(two.told(ANNA).len(), 1, "it may have written");
 }
+
+/// A client had appended to a file and given it back, and its server died before it heard how large
+/// the file was. The next one let another client append before it heard: over what was there.
+#[test]
+fn what_a_client_tells_again_comes_before_what_others_want() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    two.settle();
+    two.take_over();
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Nothing {}, alone: false };
+    two.mds.on_session(BERT, Instance(1), (true, 0), &[open]);
+    // It has the file in memory.
+    let call = FsCall::Wrote { ino, size: 5, mtime: Stamp(5) };
+    let again = Some(FsAgain { stamp: Stamp(5), made: Ino::TOP });
+    two.mds.on_request(BERT, FsRequest { number: 1, safe_below: 1, again, place: None, call });
+    two.settle();
+    two.ask(BERT, 2, FsCall::Alone { ino, ends: false });
+    two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
+    two.ask(ANNA, 2, FsCall::Comply { ino, number: 9, size: 777, mtime: Stamp(7), written: true });
+    [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
+    two.settle();
+    assert_eq!(two.inode(BERT, 2).map(|inode| inode.size), Some(777));
+}

@@ -105,6 +105,20 @@ impl Mds {
         self.try_again = true;
     }
 
+    /// What clients have given back they do not name to the next holder of the rank; how large they had
+    /// made a file it learns from what they say again, and that before another client uses it.
+    pub(super) fn put_tells_first(&mut self) {
+        let tells = self.waiting.iter().filter(|(_, request)| request.call.tells());
+        let mut last = BTreeMap::new();
+        for (client, request) in tells {
+            let number: &mut u64 = last.entry(*client).or_default();
+            *number = request.number.max(*number);
+        }
+        let is_later =
+            |(client, request): &(ClientId, FsRequest)| last.get(client).is_none_or(|last| request.number > *last);
+        self.waiting.make_contiguous().sort_by_key(is_later);
+    }
+
     /// A client has opened a file or closed it.
     pub(super) fn note_opened(&mut self, client: ClientId, opened: Option<Opened>) {
         let Some(Opened { ino, write, closed }) = opened.filter(|_| self.sessions.contains_key(&client)) else {

@@ -83,6 +83,7 @@ impl Mds {
         self.caps.number_from(self.since << 24);
         self.expected = self.sessions.keys().copied().collect();
         self.quiet_until = self.now + GRACE;
+        self.tells_first = true;
         self.writing.ended = self.now;
         let strays = Ino::strays(self.config.rank);
         self.wanted = std::iter::once(strays).chain(stale).collect();

@@ -466,6 +466,12 @@ impl FsCall {
     pub const fn is_lock(&self) -> bool {
         matches!(self, Self::Lock { .. } | Self::Unlock { .. } | Self::TestLock { .. } | Self::CancelLock { .. })
     }
+    /// Whether it says what a client has done with a file's data that it has no capability for any more: another client
+    /// that does something with the file is to see it.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        matches!(self, Self::Comply { mtime, .. } | Self::Close { mtime, .. } if *mtime != Stamp::default())
+    }
     /// What it names by number, if that may be a file.
     #[must_use]
     pub const fn ino(&self) -> Option<Ino> {
