@@ -21,6 +21,8 @@ use nacre_wire::{Wire, wire_fields, wire_record};
 pub const OBJECT_BYTES: u64 = 4 << 20;
 /// Longest batch in bytes: one operation carries it.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
+/// A batch of so many bytes waits for no more: some hundred changes.
+const BATCH_BYTES_ENOUGH: u64 = 64 << 10;
 
 /// An answer that its client may ask for again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,6 +209,11 @@ impl Journal {
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.open_bytes >= BATCH_BYTES_MAX / 2
+    }
+    /// Whether an append of the open batch is worth it: another change would make it little cheaper.
+    #[must_use]
+    pub fn has_enough(&self) -> bool {
+        self.open_bytes as u64 >= BATCH_BYTES_ENOUGH.min(self.object_bytes)
     }
     /// All batches below are safe.
     #[must_use]

@@ -89,7 +89,7 @@ impl Default for MdsLimits {
             journal_objects_max: 64,
             write_after: std::time::Duration::from_secs(10),
             entries_max: 500_000,
-            linger: std::time::Duration::from_millis(3),
+            linger: std::time::Duration::from_millis(50),
         }
     }
 }

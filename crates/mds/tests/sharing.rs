@@ -84,7 +84,9 @@ impl Two {
             self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
         }
     }
+    /// All that can be done is done, and safe.
     pub fn settle(&mut self) {
+        self.mds.hurry();
         for _ in 0..20 {
             self.turn();
             self.objects.work(100);

@@ -4,6 +4,9 @@
 //!  caller's thread ──Ask──▶ kept? ─▶ answered
 //!                            └ no: begun, and answered after a turn
 //! ```
+//! A file of which nothing is dirty is closed so, too: the server hears of it with the next turn, with
+//! what is asked next or if it wants the file for another client. No turn is wanted for it.
+//!
 //! Invariant: what is answered so is what a turn at that time would have answered.
 
 use super::*;
@@ -23,6 +26,7 @@ impl Fs {
         let before = self.flush_at;
         self.now = self.now.max(now);
         let outcome = match &ask {
+            Ask::Names(FsCall::Close { ino, write, .. }) => self.close_at_once(*ino, *write),
             Ask::Names(names) => self.names_at_once(names),
             Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length),
             Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data),
@@ -46,6 +50,23 @@ impl Fs {
             FsAnswer::Failed { errno } => Err(errno),
             answer => Ok(Given::Answer(answer)),
         })
+    }
+
+    fn close_at_once(&mut self, ino: Ino, write: bool) -> Option<Outcome> {
+        let file = self.files.get(&ino)?;
+        let is_clean = file.dirty.is_none() && file.flushes.is_empty() && !file.growing && file.failed.is_none();
+        if !is_clean || !file.waiting.is_empty() || self.cache.dirty_of(ino) > 0 {
+            return None;
+        }
+        self.closes.push((ino, write));
+        Some(Ok(Given::Answer(FsAnswer::Done {})))
+    }
+    /// Files that were closed so are calls like others now: before all that was begun since.
+    pub(super) fn begin_closes(&mut self) {
+        for (ino, write) in std::mem::take(&mut self.closes).into_iter().rev() {
+            let close = FsCall::Close { ino, write, size: 0, mtime: Stamp::default() };
+            self.queue.push_front((ANSWERED, Ask::Names(close)));
+        }
     }
 
     /// A file that this client has as it is, with nothing in the way.

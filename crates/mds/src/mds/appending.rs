@@ -2,11 +2,13 @@
 //! append.
 //!
 //! ```text
-//!  a change ─▶ 3 ms, or something waits: a client (FsSync), an answer, a request, a round of writing ─▶ append
+//!  a change ─▶ 50 ms, much of it, or something waits: a client (FsSync), an answer, a request, a
+//!           │  round of writing ─▶ append
 //!           └─ meanwhile others, into the same batch
 //! ```
 //! A client that makes files one after the other waits for none of them: each had an append of its
-//! own.
+//! own. If the server dies its clients do again what was not appended; what is lost if both die is what
+//! its program would have lost with any write-back: it did not ask for more.
 //!
 //! Invariant: what was changed is appended after [`MdsLimits::linger`] at the latest, once the
 //! append before it has ended.
@@ -42,6 +44,7 @@ impl Mds {
         }
         let since = *self.appending.since.get_or_insert(self.now);
         let is_wanted = self.journal.number() < self.appending.wanted
+            || self.journal.has_enough()
             || !self.held.is_empty()
             || !self.waiting.is_empty()
             || !self.writing.is_idle();
