@@ -21,10 +21,12 @@ const PARTS_AT_ONCE: usize = 16;
 /// What is being removed of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Under {
-    /// Data from here on; 0: all of it.
+    /// Data from here on.
     pub keep: u64,
     /// Up to here.
     pub until: u64,
+    /// The file goes with it.
+    pub whole: bool,
     layout: Layout,
     /// The next object.
     next: u64,
@@ -68,9 +70,11 @@ impl Removing {
         self.due.remove(&next);
         Some(next)
     }
-    /// Its data between `keep` and `until` goes.
-    pub fn begin(&mut self, ino: Ino, layout: Layout, keep: u64, until: u64) {
-        self.under_way.insert(ino, Under { keep, until, layout, next: 0, parts: 0 });
+    /// Its data between `keep` and `until` goes; `keep` is `None`: the file goes.
+    pub fn begin(&mut self, ino: Ino, layout: Layout, keep: Option<u64>, until: u64) {
+        let whole = keep.is_none();
+        let keep = keep.unwrap_or(0);
+        self.under_way.insert(ino, Under { keep, until, whole, layout, next: 0, parts: 0 });
     }
     /// The next object of it that is to be changed now: where, which, and how.
     pub fn next_part(&mut self, ino: Ino) -> Option<(PoolId, u64, SubOp)> {
@@ -108,15 +112,15 @@ impl Removing {
 }
 
 /// What is written when that is gone: a stray with it, or that a truncated file has nothing beyond its
-/// end any more. Nothing, if more is to be removed by now.
+/// end any more (one that has lost its last name and is still open, too). Nothing, if more is to be
+/// removed by now.
 #[must_use]
 pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec<Change>> {
     let (dir, name) = tree.place(ino)?;
     let (name, frag): (Name, Frag) = (name.clone(), tree.frag_of(dir, name));
     let Found::Entry(Entry::Inode { inode, head }) = tree.find(dir, &name) else { return None };
-    if dir == Ino::strays(rank) {
-        // It lost its last name while what a truncation cut off was removed: the rest is next.
-        if removed.keep > 0 {
+    if removed.whole {
+        if dir != Ino::strays(rank) {
             return None;
         }
         let mut sum = *tree.head(dir, frag)?;

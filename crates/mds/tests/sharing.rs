@@ -1,7 +1,7 @@
 //! Two clients of one directory: what one was told early is nothing to the other.
 
 use crate::objects::{Objects, config};
-use crate::rig::make_call;
+use crate::rig::{and_open, make_call};
 use nacre_client::Operation;
 use nacre_mds::mds::{Mds, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, ObjectId, Time};
@@ -516,4 +516,52 @@ fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
     two.now = two.now + Duration::from_secs(11);
     two.settle();
     assert!(two.mds.is_idle(), "{:?}", two.mds);
+}
+
+/// A program removed its file, cut it off and made it larger again: that waited for what was cut off
+/// to be gone, and that until the file was closed. It goes with its last close.
+#[test]
+fn a_file_without_a_name_is_cut_off_and_grows_as_others_do() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, and_open(make("x")));
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else { panic!("made") };
+    let ino = node.inode.ino;
+    let key = |number| {
+        let name = Name::from(&*data_name(ino, number));
+        (config().layout.pool, ObjectId { name, namespace: config().namespace, ..ObjectId::default() })
+    };
+    for number in 0..3 {
+        let (pool, object) = key(number);
+        let (ops, payload) = (vec![SubOp::Write { offset: 0, length: 4096 }], vec![vec![7; 4096].into()]);
+        two.objects.run(&Operation { pool, object, ops, payload, ..Operation::default() });
+    }
+    let lengths =
+        |two: &Two| [0, 1, 2].map(|number| two.objects.memory.all.get(&key(number)).map(|one| one.data.len()));
+    let size = |size| FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } };
+    let calls = [
+        FsCall::Wrote { ino, size: 3 * 4096, mtime: Stamp(9) },
+        FsCall::Unlink { dir: Ino::ROOT, name: "x".into(), directory: false },
+        size(5000),
+        size(6000),
+        size(0),
+        size(7000),
+    ];
+    for (number, call) in (2..).zip(calls) {
+        two.ask(ANNA, number, call.clone());
+        two.settle();
+        let reply = two.reply(ANNA, number).unwrap_or_else(|| panic!("{call:?} waits"));
+        assert!(matches!(reply.answer, FsAnswer::Node { .. }), "{call:?}: {reply:?}");
+        match number {
+            5 => assert_eq!(lengths(&two), [Some(4096), Some(904), None]),
+            7 => assert_eq!(lengths(&two), [None; 3]),
+            _ => {}
+        }
+    }
+    two.ask(ANNA, 8, FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() });
+    two.settle();
+    two.ask(ANNA, 9, FsCall::Stat { ino });
+    two.settle();
+    let gone = matches!(two.reply(ANNA, 9).expect("answered").answer, FsAnswer::Failed { .. });
+    assert!(gone && two.mds.tree().place(ino).is_none(), "nothing is left of it");
 }

@@ -12,13 +12,17 @@ impl Mds {
         loop {
             let is_ready = |ino: Ino| {
                 let inode = self.tree.inode(ino);
+                // One without a name that is open has all its data but what was cut off: it may grow
+                // again when that is gone.
+                let is_due = |inode: &Inode| inode.links > 0 || !self.caps.is_open(ino) || stale_to(inode) > inode.size;
                 // As long as that it has no name, or was cut off, could be lost, its data stays.
-                inode.is_some_and(|inode| inode.links > 0 || !self.caps.is_open(ino)) && !self.fresh.contains_key(&ino)
+                inode.is_some_and(is_due) && !self.fresh.contains_key(&ino)
             };
             let Some(ino) = self.removing.next(is_ready) else { return };
             let Some(inode) = self.tree.inode(ino) else { continue };
             let Some(layout) = inode.layout else { continue };
-            let keep = if inode.links == 0 { 0 } else { inode.size };
+            let is_over = inode.links == 0 && !self.caps.is_open(ino);
+            let keep = if is_over { None } else { Some(inode.size) };
             self.removing.begin(ino, layout, keep, stale_to(inode).max(inode.size));
             self.remove_parts(ino);
         }
