@@ -31,8 +31,9 @@ pub(crate) struct File {
     pub layout: Layout,
     /// Bytes: as the server said last, or as this client has made it.
     pub size: u64,
-    /// As the server said last.
+    /// As the server said last: how large it is, and up to where it knows of data.
     told: u64,
+    data_told: u64,
     /// Up to where data beyond that may still be there, from before it was truncated.
     stale_to: u64,
     /// Which of the server's answers that was.
@@ -41,9 +42,15 @@ pub(crate) struct File {
     pub place: Option<FsPlace>,
     /// It was written then, and the server has not been told.
     pub dirty: Option<Stamp>,
-    /// What the server is being told of sizes and times: how often, and the last time.
-    pub telling: u32,
+    /// Where what was written since it was told last ends, and where what of it is in objects.
+    written_to: u64,
+    flushed_to: u64,
+    /// Some of what is to be written lies so far behind what the server knows of that it waits until that is told.
+    pub waits_to_tell: bool,
+    /// What the server is being told of sizes and times: how often, the last time, and the largest end.
+    telling: u32,
     telling_time: Stamp,
+    telling_to: u64,
     /// What this client was granted, and has not given back.
     pub cap: FsCap,
     /// The size is known since that: as long as the client has it, no other one changes the file.
@@ -86,12 +93,17 @@ impl File {
             layout,
             size: 0,
             told: 0,
+            data_told: 0,
             stale_to: 0,
             change: 0,
             place: None,
             dirty: None,
+            written_to: 0,
+            flushed_to: 0,
+            waits_to_tell: false,
             telling: 0,
             telling_time: LARGER_ONLY,
+            telling_to: 0,
             cap: FsCap::Nothing {},
             is_fresh: false,
             grants: 0,
@@ -118,7 +130,8 @@ impl File {
         if inode.change >= self.change {
             self.change = inode.change;
             self.told = inode.size;
-            self.stale_to = inode.rare.as_ref().map_or(0, |rare| rare.stale_to);
+            self.data_told = inode.data_to();
+            self.stale_to = inode.stale_to();
             self.size = if self.knows_more() || self.telling > 0 { self.size.max(inode.size) } else { inode.size };
         }
     }
@@ -126,29 +139,92 @@ impl File {
     /// the server says next.
     pub fn abandon(&mut self) {
         (self.dirty, self.change, self.is_fresh) = (None, 0, false);
+        (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
         self.flushes.clear();
     }
     /// The server has changed its size for this client.
     pub const fn resized(&mut self) {
-        self.size = self.told;
+        (self.size, self.written_to, self.flushed_to) = (self.told, 0, 0);
     }
     /// Whether it may have been written without the server's knowing.
     pub fn knows_more(&self) -> bool {
         self.cap == (FsCap::Buffer {}) && self.is_fresh
     }
-    /// What to tell the server: how large it is and when it was written, if it does not know.
-    pub fn tell(&mut self) -> Option<(u64, Stamp)> {
+    /// It is being written: where that ends.
+    pub const fn writes_to(&mut self, end: u64) {
+        if end > self.written_to {
+            self.written_to = end;
+        }
+    }
+    /// What to tell the server: where what was written ends, and when that was, if it does not know. Not
+    /// how large the file is: that would undo a truncation by another client. `all`: nothing is still to
+    /// be written to objects.
+    pub fn tell(&mut self, all: bool) -> Option<(u64, Stamp)> {
+        let end = self.written_to;
+        if all {
+            (self.written_to, self.flushed_to) = (0, 0);
+        }
         let mtime = self.dirty.take()?;
-        self.telling_time = mtime;
-        Some((self.untold_size(), mtime))
+        (self.telling_time, self.telling_to) = (mtime, self.telling_to.max(end));
+        Some((end, mtime))
     }
-    /// How large it is and when it was written, if the server does not know.
+    /// The server is told something.
+    pub const fn begin_telling(&mut self) {
+        self.telling += 1;
+    }
+    /// And has taken it, or not.
+    pub const fn end_telling(&mut self) {
+        self.telling = self.telling.saturating_sub(1);
+        if self.telling == 0 {
+            self.telling_to = 0;
+        }
+    }
+    pub const fn is_telling(&self) -> bool {
+        self.telling > 0
+    }
+    /// The same, again, if the server does not know.
     pub fn say(&self) -> Option<(u64, Stamp)> {
-        self.dirty.or(self.being_told()).map(|mtime| (self.untold_size(), mtime))
+        self.dirty.or(self.being_told()).map(|mtime| (self.written_to.max(self.telling_to), mtime))
     }
-    /// A size that was told with each write would undo a truncation that is under way, said again.
-    fn untold_size(&self) -> u64 {
-        if self.knows_more() { self.size } else { 0 }
+    /// Where what is to be written to objects ends.
+    pub const fn written_to(&self) -> u64 {
+        self.written_to
+    }
+    /// How far may be written to objects: what lies further would not be found if this client and the
+    /// server died.
+    pub fn reach(&self) -> u64 {
+        self.data_told + self.layout.reach()
+    }
+    /// Whether the server is to know the end of a write first.
+    pub fn is_far(&self, end: u64) -> bool {
+        self.is_stale_at(end) || end > self.reach()
+    }
+    /// Whether data that is written there now would be removed with what was cut off.
+    pub const fn is_stale_at(&self, end: u64) -> bool {
+        end > self.told && self.stale_to > self.told
+    }
+    /// All up to there is in objects.
+    pub const fn flushed(&mut self, end: u64) {
+        if end > self.flushed_to {
+            self.flushed_to = end;
+        }
+    }
+    /// Where what is in objects ends, if the server is to hear that soon: what comes next waits for it, or
+    /// will have to.
+    pub fn tell_flushed(&mut self) -> Option<u64> {
+        let end = self.flushed_to;
+        let soon = if self.waits_to_tell { self.data_told } else { self.data_told + self.layout.reach() / 2 };
+        if self.telling > 0 || self.growing || end <= soon {
+            return None;
+        }
+        self.begin_telling();
+        self.telling_to = end;
+        Some(end)
+    }
+    /// Up to where there may be data, as far as is known.
+    pub fn data_to(&self) -> u64 {
+        let knows = self.cap >= FsCap::Cache {} && self.is_fresh;
+        if knows { self.data_told.max(self.written_to).max(self.telling_to).min(self.size) } else { self.size }
     }
     /// When it was written, as the server is being told.
     fn being_told(&self) -> Option<Stamp> {
@@ -169,10 +245,6 @@ impl File {
         let FsPlace { dir, name } = self.place.clone().filter(|_| self.told == 0)?;
         let value = Backpointer { dir, name }.to_bytes().into();
         Some(SubOp::SetAttr { name: Backpointer::ATTR.into(), value })
-    }
-    /// Whether data that is written there now would be removed with what was cut off.
-    pub const fn is_stale_at(&self, end: u64) -> bool {
-        end > self.told && self.stale_to > self.told
     }
     /// Up to where objects have what is in the file: beyond that may be what was cut off.
     pub const fn in_objects(&self) -> u64 {
@@ -212,6 +284,7 @@ impl File {
         if cap < self.cap {
             self.cap = cap;
             self.is_fresh &= cap >= FsCap::Cache {};
+            self.flushed_to = 0;
         }
     }
     /// What to say of it to a server; it has no more than that from then on.

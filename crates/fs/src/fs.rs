@@ -44,7 +44,6 @@ use nacre_client::{Completion, Done, Failure, Metadata, ObjectCluster, OpId, Ope
 use nacre_role::{Input, Output};
 use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::Message;
-use nacre_wire::fs::inode::SIZE_MAX;
 use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsNode};
@@ -350,7 +349,7 @@ impl Fs {
         if let Some(Purpose::Told(ino) | Purpose::Closed(_, ino, _)) = &purpose
             && let Some(file) = self.files.get_mut(ino)
         {
-            file.telling = file.telling.saturating_sub(1);
+            file.end_telling();
         }
         self.learn(&answer);
         if let (Some(Purpose::Resized(_, ino)), FsAnswer::Node { .. }) = (&purpose, &answer)
@@ -419,10 +418,7 @@ impl Fs {
             Some(Purpose::Growing(ino)) => self.grown(ino, given, out),
             Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
             Some(Purpose::Told(ino)) => {
-                if let (Err(errno), Some(file)) = (given, self.files.get_mut(&ino)) {
-                    file.failed = Some(errno);
-                }
-                self.settle(ino, out);
+                self.told(ino, given, out);
             }
             Some(Purpose::Said) | None => {}
         }
@@ -508,9 +504,9 @@ impl Fs {
                 let is_dirty = self.cache.dirty_of(of) > 0;
                 if let Some(file) = self.files.get_mut(&of) {
                     file.closing[way] += 1;
-                    file.telling += 1;
+                    file.begin_telling();
                     let tells = !is_dirty && file.flushes.is_empty() && !file.growing;
-                    (*size, *mtime) = if tells { file.tell() } else { None }.unwrap_or_default();
+                    (*size, *mtime) = if tells { file.tell(true) } else { None }.unwrap_or_default();
                 }
             }
             FsCall::Set { ino, changes } if changes.size.is_some() && self.files.contains_key(ino) => {
@@ -522,7 +518,7 @@ impl Fs {
                 if is_written {
                     self.tell_time(ino, out);
                 }
-                if !is_written || self.files[&ino].telling > 0 {
+                if !is_written || self.files[&ino].is_telling() {
                     return self.put_off(ino, call, names);
                 }
                 self.files.get_mut(&ino).expect("just seen").resizing = true;
@@ -531,7 +527,7 @@ impl Fs {
             FsCall::Set { ino, changes } if changes.mtime.is_some() => {
                 if let Some(file) = self.files.get_mut(ino) {
                     // An older time that is being told would come after it.
-                    if file.telling > 0 || file.growing {
+                    if file.is_telling() || file.growing {
                         return file.waiting.push_back((call, Ask::Names(names)));
                     }
                     file.times_set();

@@ -432,7 +432,7 @@ impl Run<'_> {
             self.draft.put(inode.clone())?;
             return Ok(inode);
         }
-        if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.size > 0 || stale_to(&inode) > 0) {
+        if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.data_to() > 0 || inode.stale_to() > 0) {
             let strays = Ino::strays(self.setting.rank);
             let key = Name::from(&*inode.ino.to_string());
             let old = self.find(strays, &key)?;
@@ -523,7 +523,7 @@ impl Run<'_> {
         if size > SIZE_MAX {
             return Err(Stop::Fail(EFBIG));
         }
-        if stale_to(inode) > inode.size || (self.setting.is_settling)(inode.ino) {
+        if inode.stale_to() > inode.size || (self.setting.is_settling)(inode.ino) {
             return Err(Stop::Busy(inode.ino));
         }
         if let Some((dir, _)) = self.tree.place(inode.ino) {
@@ -538,9 +538,16 @@ impl Run<'_> {
         if !inode.is_file() {
             return Err(Stop::Fail(EINVAL));
         }
+        let Some(layout) = inode.layout.filter(|layout| size <= layout.data_max()) else {
+            return Err(Stop::Fail(EFBIG));
+        };
+        let data_to = inode.data_to();
+        // Its data is written when its client is told, and found by it if both die then.
+        self.when_safe |= size > data_to + layout.reach();
         if size > inode.size {
             self.grow(&mut inode, size)?;
         }
+        set_data_to(&mut inode, data_to.max(size));
         inode.mtime = inode.mtime.max(mtime);
         self.changed(inode)
     }
@@ -552,13 +559,18 @@ impl Run<'_> {
             if !inode.is_file() {
                 return Err(Stop::Fail(if inode.is_directory() { EISDIR } else { EINVAL }));
             }
+            let data_to = inode.data_to();
             if size > inode.size {
                 self.grow(&mut inode, size)?;
+                set_data_to(&mut inode, data_to);
             } else if size < inode.size {
                 self.when_safe = true;
-                let before = std::mem::replace(&mut inode.size, size);
-                let rare = rare_of(&mut inode);
-                rare.stale_to = rare.stale_to.max(before);
+                inode.size = size;
+                set_data_to(&mut inode, data_to.min(size));
+                if data_to > size {
+                    let rare = rare_of(&mut inode);
+                    rare.stale_to = rare.stale_to.max(data_to);
+                }
             }
             inode.mtime = inode.mtime.max(now);
         }
@@ -594,8 +606,10 @@ impl Run<'_> {
 fn rare_of(inode: &mut Inode) -> &mut Rare {
     Arc::make_mut(inode.rare.get_or_insert_default())
 }
-/// Up to where data beyond its end may still be there.
-#[must_use]
-pub fn stale_to(inode: &Inode) -> u64 {
-    inode.rare.as_ref().map_or(0, |rare| rare.stale_to)
+/// Notes up to where data was written.
+fn set_data_to(inode: &mut Inode, end: u64) {
+    let data_to = Some(end).filter(|end| *end < inode.size);
+    if inode.rare.as_ref().and_then(|rare| rare.data_to) != data_to {
+        rare_of(inode).data_to = data_to;
+    }
 }

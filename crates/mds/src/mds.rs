@@ -35,7 +35,7 @@ use crate::caps::Caps;
 use crate::change::Change;
 use crate::dirty::Dirty;
 use crate::evaluate::errno::{EIO, ESTALE};
-use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, evaluate, stale_to};
+use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, evaluate};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
 use crate::overlay::Overlay;

@@ -5,7 +5,6 @@
 //! takeover; what was removed is written there when it is gone.
 
 use crate::change::Change;
-use crate::evaluate::stale_to;
 use crate::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name, PoolId, Rank};
 use nacre_wire::fs::{Entry, Layout, Rare};
@@ -51,7 +50,7 @@ impl Removing {
     /// An entry was read.
     pub fn see_entry(&mut self, dir: Ino, entry: &Entry, rank: Rank) {
         if let Entry::Inode { inode, .. } = entry
-            && (dir == Ino::strays(rank) || stale_to(inode) > inode.size)
+            && (dir == Ino::strays(rank) || inode.stale_to() > inode.size)
         {
             self.due.insert(inode.ino);
         }
@@ -130,7 +129,7 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
         return Some(vec![Change::Remove { dir, frag, name }, Change::Head { dir, frag, head: sum }]);
     }
     // Truncated once more meanwhile: what that cut off is removed next.
-    if stale_to(inode) > removed.until || inode.size < removed.keep {
+    if inode.stale_to() > removed.until || inode.size < removed.keep {
         return None;
     }
     let mut inode = inode.clone();

@@ -14,7 +14,7 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Backpointer, Entry, FileKind, Head, Inode, Stamp, data_name};
 use nacre_wire::msg::client::OpFailure;
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsRequest};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ impl Served {
         }
     }
     fn resize(&mut self, ino: Ino, size: u64) {
-        self.ask(FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } });
+        self.ask(FsCall::Wrote { ino, size, mtime: Stamp(1) });
         for number in 0..size.div_ceil(4096) {
             let data = vec![7; 4096.min(size - number * 4096) as usize];
             self.objects.memory.all.insert(data_key(ino, number), Object { data, ..Object::default() });

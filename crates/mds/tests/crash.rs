@@ -80,6 +80,10 @@ impl Client {
             Step::Rename(dir, n, to, m, flags) => {
                 FsCall::Rename { dir: self.inos[dir], name: name(n), to_dir: self.inos[to], to_name: name(m), flags }
             }
+            // With data.
+            Step::Resize(id, size) if self.model.nodes[id].size < size && self.model.nodes[id].kind == Kind::File => {
+                FsCall::Wrote { ino: self.inos[id], size, mtime: Stamp(1) }
+            }
             Step::Resize(id, size) => {
                 let changes = FsChanges { size: Some(size), ..FsChanges::default() };
                 FsCall::Set { ino: self.inos[id], changes }
@@ -577,7 +581,7 @@ fn data_that_belongs_to_nothing_is_removed() {
     let FsAnswer::Node { node, .. } = ask(&mut world, make) else { panic!("made") };
     let ino = node.inode.ino;
     let size = |size| FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } };
-    ask(&mut world, size(12_288));
+    ask(&mut world, FsCall::Wrote { ino, size: 12_288, mtime: Stamp(1) });
     let key = |number| data_key(ino, number);
     for number in 0..3 {
         let object = nacre_conformance::memory::Object { data: vec![7; 4096], ..Default::default() };

@@ -2,7 +2,6 @@
 
 use crate::rig::{Dice, Rig};
 use nacre_history::posix::{Kind, Model};
-use nacre_mds::evaluate::stale_to;
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::{Entry, FileKind};
 use nacre_wire::msg::fs::rename_flag;
@@ -155,7 +154,7 @@ fn a_file_with_two_names_is_one_file() {
     let mut rig = Rig::new();
     let (one, other) = (rig.directory(Ino::ROOT, "one"), rig.directory(Ino::ROOT, "other"));
     let file = rig.file(one, "f");
-    rig.resize(file, 100).expect("a file has a size");
+    rig.write_to(file, 100).expect("a file has a size");
     let before = rig.stat(one).expect("there").head.expect("a directory").mtime;
     rig.link(file, other, "g").expect("a second name");
     assert_eq!(rig.stat(one).expect("there").head.expect("a directory").mtime, before, "its entry stands for the same");
@@ -180,10 +179,10 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
     use nacre_wire::msg::fs::{FsCall, FsChanges};
     let mut rig = Rig::new();
     let file = rig.file(Ino::ROOT, "f");
-    rig.resize(file, 10_000).expect("larger");
+    rig.write_to(file, 10_000).expect("larger");
     rig.resize(file, 10).expect("smaller");
     let inode = rig.stat(file).expect("there").inode;
-    assert_eq!((inode.size, stale_to(&inode)), (10, 10_000));
+    assert_eq!((inode.size, inode.stale_to()), (10, 10_000));
     let call = FsCall::Set { ino: file, changes: FsChanges { size: Some(11), ..FsChanges::default() } };
     let setting = Setting {
         rank: crate::rig::RANK,
@@ -196,7 +195,7 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
     };
     assert_eq!(evaluate(&rig.tree, &call, &setting), Verdict::Busy(file));
     rig.resize(file, 5).expect("still smaller");
-    assert_eq!(stale_to(&rig.stat(file).expect("there").inode), 10_000, "the whole of it");
+    assert_eq!(rig.stat(file).expect("there").inode.stale_to(), 10_000, "the whole of it");
 }
 
 /// Bounds of a directory are of all that is below it, and moving into it is adding to it.
@@ -259,4 +258,30 @@ fn a_page_of_a_listing_is_bounded_whatever_is_asked_for() {
     let FsAnswer::Listed { entries, end } = answer else { panic!("{answer:?}") };
     assert!(!end && entries.len() > 1_000, "{} entries", entries.len());
     assert_eq!(rig.list(dir, u32::MAX).len(), 6_000);
+}
+
+/// A file was made very large without a byte in it, and cut off: it waited until a billion objects had been
+/// looked for before it grew again. stress-ng's fsize stressor hung on a mount.
+#[test]
+fn where_nothing_was_written_nothing_is_removed() {
+    let mut rig = Rig::new();
+    let file = rig.file(Ino::ROOT, "f");
+    let mut inode = |step: &dyn Fn(&mut Rig) -> Result<(), u16>| {
+        step(&mut rig).expect("done");
+        let inode = rig.stat(file).expect("there").inode;
+        (inode.size, inode.data_to(), inode.stale_to())
+    };
+    let large = i64::MAX as u64;
+    assert_eq!(inode(&|rig| rig.resize(file, large)), (large, 0, 0));
+    assert_eq!(inode(&|rig| rig.resize(file, 9)), (9, 0, 0));
+    assert_eq!(inode(&|rig| rig.resize(file, large)), (large, 0, 0));
+    assert_eq!(inode(&|rig| rig.write_to(file, 5_000)), (large, 5_000, 0), "data in the midst");
+    assert_eq!(inode(&|rig| rig.write_to(file, 300)), (large, 5_000, 0));
+    assert_eq!(inode(&|rig| rig.resize(file, 6_000)), (6_000, 5_000, 0));
+    assert_eq!(inode(&|rig| rig.write_to(file, 6_001)), (6_001, 6_001, 0));
+    assert_eq!(inode(&|rig| rig.resize(file, 100)), (100, 100, 6_001), "that is removed");
+    // Each object with data is looked for: there are to be so many and no more.
+    let max = crate::rig::LAYOUT.data_max();
+    let other = rig.file(Ino::ROOT, "g");
+    assert_eq!((rig.write_to(other, max), rig.write_to(other, max + 1)), (Ok(()), Err(27)));
 }

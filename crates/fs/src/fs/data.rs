@@ -141,9 +141,9 @@ impl Fs {
     }
 
     /// Where a write ends; `None`: there is nothing to be done, and the call has ended.
-    pub(super) fn end_of(&mut self, call: CallId, offset: u64, data: &Bytes) -> Option<u64> {
+    pub(super) fn end_of(&mut self, call: CallId, ino: Ino, offset: u64, data: &Bytes) -> Option<u64> {
         let end = offset.saturating_add(data.len() as u64);
-        if end > SIZE_MAX || data.is_empty() {
+        if end > self.files[&ino].layout.data_max() || data.is_empty() {
             self.end(call, if data.is_empty() { Ok(Given::Done) } else { Err(EFBIG) });
             return None;
         }
@@ -173,10 +173,10 @@ impl Fs {
 
     pub(super) fn write_now(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
         let stamp = self.stamp();
-        let Some(end) = self.end_of(call, offset, &data) else { return };
+        let Some(end) = self.end_of(call, ino, offset, &data) else { return };
         let file = self.files.get_mut(&ino).expect("just seen");
         file.writes += 1;
-        if file.is_stale_at(end) {
+        if file.is_far(end) {
             let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
             return self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
         }
@@ -192,6 +192,11 @@ impl Fs {
         let stamp = self.stamp();
         let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
         if let Some(errno) = failed {
+            if end <= file.size {
+                // Some of it may be written.
+                file.writes_to(end);
+                self.dirtied(ino, stamp);
+            }
             self.end(call, Err(errno));
             return self.write_ended(ino, out);
         }
@@ -201,6 +206,7 @@ impl Fs {
             let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
             return self.request(wrote, Purpose::Written(call, ino), out);
         }
+        self.files.get_mut(&ino).expect("just seen").writes_to(end);
         self.dirtied(ino, stamp);
         self.end(call, Ok(Given::Done));
         self.write_ended(ino, out);

@@ -11,6 +11,10 @@
 //! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what
 //! cannot be written is an error of the next call that asks.
 
+#[cfg(test)]
+#[path = "flushing_test.rs"]
+mod tests;
+
 use super::*;
 use crate::cache::RunId;
 use crate::file::LARGER_ONLY;
@@ -25,6 +29,8 @@ const AT_ONCE: usize = 16 << 20;
 pub(super) struct Flush {
     ino: Ino,
     run: RunId,
+    /// First byte, and the one behind the last.
+    range: (u64, u64),
     left: usize,
     failed: Option<u16>,
 }
@@ -58,7 +64,7 @@ impl Fs {
 
     /// Takes data that is written later.
     pub(super) fn buffer(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
-        let Some(end) = self.end_of(call, offset, &data) else { return };
+        let Some(end) = self.end_of(call, ino, offset, &data) else { return };
         let object = self.keep_written(ino, offset, end, &data);
         self.end(call, Ok(Given::Done));
         if self.cache.untaken_of(ino) >= object {
@@ -72,6 +78,7 @@ impl Fs {
         self.cache.write(ino, offset, data);
         let file = self.files.get_mut(&ino).expect("it is open");
         file.size = file.size.max(end);
+        file.writes_to(end);
         let object = u64::from(file.layout.object);
         self.dirtied(ino, stamp);
         object
@@ -80,26 +87,65 @@ impl Fs {
     /// Begins to write what is dirty of a file.
     pub(super) fn flush(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        if file.growing || self.cache.untaken_of(ino) == 0 {
+        if file.growing {
             return;
         }
-        if file.is_stale_at(file.size) {
-            file.growing = true;
-            let wrote = FsCall::Wrote { ino, size: file.size, mtime: file.dirty.unwrap_or(LARGER_ONLY) };
-            return self.request(wrote, Purpose::Growing(ino), out);
+        if self.cache.untaken_of(ino) == 0 {
+            file.waits_to_tell = false;
+            return;
         }
+        if file.is_stale_at(file.written_to()) {
+            return self.tell_first(ino, out);
+        }
+        let reach = file.reach();
         loop {
-            let runs = self.cache.take_dirty(ino, 0..u64::MAX, AT_ONCE);
+            let runs = self.cache.take_dirty(ino, 0..reach, AT_ONCE);
             if runs.is_empty() {
-                return;
+                break;
             }
             for run in runs {
                 let number = self.next_number();
+                let length: usize = run.parts.iter().map(Bytes::len).sum();
+                let range = (run.offset, run.offset + length as u64);
                 let left = self.write_objects(ino, run.offset, &run.parts, || For::Flush(number));
-                self.flushes.insert(number, Flush { ino, run: run.id, left, failed: None });
+                self.flushes.insert(number, Flush { ino, run: run.id, range, left, failed: None });
                 self.files.get_mut(&ino).expect("just seen").flushes.insert(number);
             }
         }
+        let is_left = self.cache.untaken_of(ino) > 0;
+        let file = self.files.get_mut(&ino).expect("just seen");
+        file.waits_to_tell = is_left;
+        if is_left && !self.tell_flushed(ino, out) {
+            let file = &self.files[&ino];
+            if file.flushes.is_empty() && !file.is_telling() {
+                // It begins beyond that.
+                self.tell_first(ino, out);
+            }
+        }
+    }
+    /// The server is to know where it ends before it is written.
+    fn tell_first(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        let file = self.files.get_mut(&ino).expect("just seen");
+        file.growing = true;
+        let wrote = FsCall::Wrote { ino, size: file.written_to(), mtime: file.dirty.unwrap_or(LARGER_ONLY) };
+        self.request(wrote, Purpose::Growing(ino), out);
+    }
+    /// Tells the server where what is in objects ends, if it is time.
+    fn tell_flushed(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
+        let Some(size) = self.files.get_mut(&ino).and_then(File::tell_flushed) else { return false };
+        self.request(FsCall::Wrote { ino, size, mtime: LARGER_ONLY }, Purpose::Told(ino), out);
+        true
+    }
+    /// The server has taken what it was told, or has not: what waited for that is written.
+    pub(super) fn told(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        match given {
+            Err(errno) if file.waits_to_tell => self.give_up(ino, errno),
+            Err(errno) => file.failed = Some(errno),
+            Ok(_) if file.waits_to_tell => self.flush(ino, out),
+            Ok(_) => {}
+        }
+        self.settle(ino, out);
     }
     pub(super) fn flush_all(&mut self, out: &mut Vec<Output>) {
         let all: Vec<Ino> = self.cache.dirty_files().collect();
@@ -123,7 +169,7 @@ impl Fs {
         if flush.left > 0 {
             return;
         }
-        let Flush { ino, run, failed, .. } = self.flushes.remove(&number).expect("just seen");
+        let Flush { ino, run, range, failed, .. } = self.flushes.remove(&number).expect("just seen");
         match failed {
             Some(_) => self.cache.failed(ino, run),
             None => self.cache.written(ino, run),
@@ -132,6 +178,15 @@ impl Fs {
         if self.files.get_mut(&ino).is_some_and(|file| file.flushes.remove(&number)) {
             if let Some(errno) = failed {
                 self.give_up(ino, errno);
+            }
+            // What comes before it may still be on its way.
+            let others = self.flushes.values().filter(|flush| flush.ino == ino).map(|flush| flush.range.0);
+            let end = others.min().map_or(range.1, |begin| begin.min(range.1));
+            if let Some(file) = self.files.get_mut(&ino).filter(|_| failed.is_none()) {
+                file.flushed(end);
+                if !self.tell_flushed(ino, out) && self.files[&ino].waits_to_tell {
+                    self.flush(ino, out);
+                }
             }
             self.settle(ino, out);
         }
@@ -156,16 +211,17 @@ impl Fs {
     /// what is asked next before that. If there is something, it is being written from now on.
     pub(super) fn is_written(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         self.flush(ino, out);
-        let is_told = |file: &File| file.flushes.is_empty() && !file.growing && file.telling == 0;
+        let is_told = |file: &File| file.flushes.is_empty() && !file.growing && !file.is_telling();
         self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_told)
     }
 
     /// Tells the server how large a file is and when it was written, if it does not know.
     pub(super) fn tell_time(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        let all = self.cache.dirty_of(ino) == 0;
         if let Some(file) = self.files.get_mut(&ino)
-            && let Some((size, mtime)) = file.tell()
+            && let Some((size, mtime)) = file.tell(all)
         {
-            file.telling += 1;
+            file.begin_telling();
             self.request(FsCall::Wrote { ino, size, mtime }, Purpose::Told(ino), out);
         }
     }
@@ -211,7 +267,7 @@ impl Fs {
                 syncing.files.iter().for_each(|ino| self.flush(*ino, out));
                 syncing.up_to = self.last_number;
                 // What waits until the file may grow has no number yet.
-                let grows = |ino: &Ino| self.files.get(ino).is_some_and(|file| file.growing);
+                let grows = |ino: &Ino| self.files.get(ino).is_some_and(|file| file.growing || file.waits_to_tell);
                 syncing.again = syncing.files.iter().any(grows);
                 if !self.is_synced(&syncing) {
                     self.syncing.push(syncing);
@@ -238,7 +294,8 @@ impl Fs {
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {
-        let is_written = |file: &File| !file.growing && file.flushes.range(..=syncing.up_to).next().is_none();
+        let is_written =
+            |file: &File| !file.growing && !file.waits_to_tell && file.flushes.range(..=syncing.up_to).next().is_none();
         syncing.files.iter().all(|ino| self.files.get(ino).is_none_or(is_written))
     }
     /// What could not be written of a file, or of one of all, or was answered and is lost, is an

@@ -74,7 +74,8 @@ impl Fs {
             return file.waiting.push_back((call, Ask::Seek { ino, offset, hole }));
         }
         let file = &self.files[&ino];
-        let seeking = Seeking::new(ino, file.layout, (offset, file.size), hole);
+        let end = if hole { file.size } else { file.data_to() };
+        let seeking = Seeking::new(ino, file.layout, (offset, end), hole);
         self.transfers.insert(call, Transfer::Seek(seeking));
         self.go_on_seeking(call);
     }
@@ -137,6 +138,7 @@ mod tests {
     use super::super::locking::client_tests::Client;
     use super::*;
     use nacre_types::PoolId;
+    use nacre_wire::fs::inode::SIZE_MAX;
     use nacre_wire::fs::{FileKind, Inode};
 
     /// Against a file in memory, for each place in it.

@@ -17,6 +17,7 @@
 mod tests;
 
 use super::*;
+use nacre_wire::msg::fs::FsChanges;
 
 /// Objects of a call that are changed at a time.
 const AT_ONCE: usize = 16;
@@ -121,7 +122,7 @@ impl Fs {
     /// Makes a file at least as large as that.
     pub(super) fn extend(&mut self, call: CallId, ino: Ino, size: u64, out: &mut Vec<Output>) {
         let file = &self.files[&ino];
-        if size > SIZE_MAX {
+        if size > file.layout.data_max() {
             return self.end(call, Err(EFBIG));
         }
         if size <= file.size {
@@ -133,7 +134,12 @@ impl Fs {
         }
         self.tell_time(ino, out);
         self.files.get_mut(&ino).expect("just seen").resizing = true;
-        let wrote = FsCall::Wrote { ino, size, mtime: self.stamp() };
-        self.request(wrote, Purpose::Extended(call, ino), out);
+        // One that others write to as well may be larger by then, and is not to become smaller.
+        let grows = if self.files[&ino].cap == (FsCap::Buffer {}) {
+            FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } }
+        } else {
+            FsCall::Wrote { ino, size, mtime: self.stamp() }
+        };
+        self.request(grows, Purpose::Extended(call, ino), out);
     }
 }

@@ -29,14 +29,6 @@ fn length_of(done: &Done) -> (u64, Option<Backpointer>) {
     (length, at)
 }
 
-/// How large a file is whose object of this number has so many bytes.
-fn end_of(layout: &Layout, number: u64, length: u64) -> u64 {
-    let Some(last) = length.checked_sub(1) else { return 0 };
-    let (unit, count) = (u64::from(layout.unit), u64::from(layout.count));
-    let (set, turn) = (number / count, number % count);
-    set * u64::from(layout.object) * count + (last / unit * count + turn) * unit + last % unit + 1
-}
-
 impl Check {
     /// Asks for the objects that a file's end divides, and for its first one.
     pub(super) fn read_lengths(
@@ -174,25 +166,7 @@ impl Check {
     /// How large a file of this data is.
     pub(super) fn orphan_size(&self, orphan: &OrphanData) -> u64 {
         let layout = Layout { pool: orphan.pool, ..self.config.layout };
-        let ends = orphan.last.iter().map(|(number, length)| end_of(&layout, *number, *length));
+        let ends = orphan.last.iter().map(|(number, length)| layout.end_of(*number, *length));
         ends.max().unwrap_or(0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Against what each object of a file of that size has.
-    #[test]
-    fn the_end_of_a_file_is_known_from_its_objects() {
-        for (unit, count, object) in [(4096, 1, 4096), (4096, 3, 8192), (8192, 2, 32768)] {
-            let layout = Layout { pool: PoolId(1), unit, count, object };
-            for size in [1, 4095, 4096, 4097, 8192, 12_289, 40_000, 65_536, 100_001] {
-                let objects = layout.objects(size);
-                let ends = (0..objects).map(|number| end_of(&layout, number, layout.length_of(number, size)));
-                assert_eq!(ends.max(), Some(size), "{layout:?}");
-            }
-        }
     }
 }

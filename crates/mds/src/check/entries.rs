@@ -1,7 +1,6 @@
 //! Entries stream by: what they add up to is kept, they are not.
 
 use super::*;
-use crate::evaluate::stale_to;
 use crate::mds::{HEAD_ATTR, PARENT_ATTR};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::Inode;
@@ -245,7 +244,7 @@ impl Check {
         self.counts.bytes += inode.size;
         self.data_pools.insert(layout.pool);
         self.files.insert(ino);
-        let end = inode.size.max(stale_to(inode));
+        let end = inode.size.max(inode.stale_to());
         let objects = layout.objects(end);
         if objects > 0 {
             self.begun.insert(ino);

@@ -14,7 +14,8 @@ impl Mds {
                 let inode = self.tree.inode(ino);
                 // One without a name that is open has all its data but what was cut off: it may grow
                 // again when that is gone.
-                let is_due = |inode: &Inode| inode.links > 0 || !self.caps.is_open(ino) || stale_to(inode) > inode.size;
+                let is_due =
+                    |inode: &Inode| inode.links > 0 || !self.caps.is_open(ino) || inode.stale_to() > inode.size;
                 // As long as that it has no name, or was cut off, could be lost, its data stays.
                 inode.is_some_and(is_due) && !self.fresh.contains_key(&ino)
             };
@@ -23,7 +24,7 @@ impl Mds {
             let Some(layout) = inode.layout else { continue };
             let is_over = inode.links == 0 && !self.caps.is_open(ino);
             let keep = if is_over { None } else { Some(inode.size) };
-            self.removing.begin(ino, layout, keep, stale_to(inode).max(inode.size));
+            self.removing.begin(ino, layout, keep, inode.stale_to().max(inode.data_to()));
             self.remove_parts(ino);
         }
     }

@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// Largest file of a program's own: several objects.
 const OWN_MAX: u64 = 30_000;
+/// Of one in three it is farther than a client may write without telling.
+const OWN_FAR: u64 = 150_000;
 /// What such files are known by.
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
@@ -100,6 +102,7 @@ pub struct Own {
     /// What it asked last, and the content if it succeeds.
     asked: Option<(CallId, Step, Vec<u8>)>,
     next: u8,
+    most: u64,
     /// What an earlier file's program had asked.
     stale: Option<CallId>,
     pub steps: u64,
@@ -122,8 +125,10 @@ enum Step {
 
 impl Own {
     pub fn new(name: &str) -> Self {
+        let sum: u32 = name.bytes().map(u32::from).sum();
+        let most = if sum.is_multiple_of(3) { OWN_FAR } else { OWN_MAX };
         let name = Name::from(name);
-        Self { name, ino: None, open: false, content: Vec::new(), asked: None, next: 0, stale: None, steps: 0 }
+        Self { name, ino: None, open: false, content: Vec::new(), asked: None, next: 0, most, stale: None, steps: 0 }
     }
     pub const fn is_waiting(&self) -> bool {
         self.asked.is_some() || self.stale.is_some()
@@ -153,7 +158,7 @@ impl Own {
         let (step, ask) = match rng.below(24) {
             _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino, write: true })),
             0..8 => {
-                let (offset, length) = (rng.below(OWN_MAX), 1 + rng.below(9000));
+                let (offset, length) = (rng.below(self.most), 1 + rng.below(9000));
                 self.next = self.next % 250 + 1;
                 let end = (offset + length) as usize;
                 content.resize(content.len().max(end), 0);
@@ -162,28 +167,28 @@ impl Own {
                 (Step::Write, Ask::Write { ino, offset, data })
             }
             8..14 => {
-                let (offset, length) = (rng.below(OWN_MAX), rng.below(20_000));
+                let (offset, length) = (rng.below(self.most), rng.below(20_000));
                 (Step::Read(offset, length), Ask::Read { ino, offset, length: length as u32 })
             }
             14..16 => {
-                let size = rng.below(OWN_MAX);
+                let size = rng.below(self.most);
                 content.resize(size as usize, 0);
                 let changes = FsChanges { size: Some(size), ..FsChanges::default() };
                 (Step::Resize, Ask::Names(FsCall::Set { ino, changes }))
             }
             20..22 => {
-                let (offset, length) = (rng.below(OWN_MAX), 1 + rng.below(20_000));
+                let (offset, length) = (rng.below(self.most), 1 + rng.below(20_000));
                 let end = content.len().min((offset + length) as usize);
                 content[end.min(offset as usize)..end].fill(0);
                 (Step::Zero, Ask::Zero { ino, offset, length })
             }
             22 => {
-                let size = rng.below(OWN_MAX);
+                let size = rng.below(self.most);
                 content.resize(content.len().max(size as usize), 0);
                 (Step::Extend, Ask::Extend { ino, size })
             }
             23 => {
-                let (offset, hole) = (rng.below(OWN_MAX), rng.one_in(2));
+                let (offset, hole) = (rng.below(self.most), rng.one_in(2));
                 (Step::Seek(offset, hole), Ask::Seek { ino, offset, hole })
             }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),

@@ -88,6 +88,8 @@ wire_record!(Layout version 1 compat 1 { pool, unit, count, object } verify faul
 impl Layout {
     /// Largest object in bytes.
     pub const OBJECT_MAX: u32 = 32 << 20;
+    /// Objects of a file with data, at most: each is looked for when the file is removed.
+    pub const OBJECTS_MAX: u64 = 1 << 22;
 
     /// What is wrong with it, if anything.
     #[must_use]
@@ -121,6 +123,27 @@ impl Layout {
         let (set, count) = (u64::from(self.object) * u64::from(self.count), u64::from(self.count));
         let units = (size % set).div_ceil(u64::from(self.unit));
         size / set * count + units.min(count)
+    }
+
+    /// How large a file is whose object of this number has so many bytes.
+    #[must_use]
+    pub fn end_of(&self, number: u64, length: u64) -> u64 {
+        let Some(last) = length.checked_sub(1) else { return 0 };
+        let (unit, count) = (u64::from(self.unit), u64::from(self.count));
+        let (set, turn) = (number / count, number % count);
+        set * u64::from(self.object) * count + (last / unit * count + turn) * unit + last % unit + 1
+    }
+    /// How far beyond the end of what the server knows a client may write without telling it first, in
+    /// bytes. If both die, so much is looked at for what was written.
+    #[must_use]
+    pub fn reach(&self) -> u64 {
+        let set = u64::from(self.object) * u64::from(self.count);
+        (set * 8).min(64 << 20).max(set)
+    }
+    /// Largest end of data in bytes: 16 TiB with objects of 4 MiB. Files without data may be larger.
+    #[must_use]
+    pub const fn data_max(&self) -> u64 {
+        Self::OBJECTS_MAX * self.object as u64
     }
 
     /// Bytes of an object's that belong to a file of so many bytes.
@@ -158,8 +181,25 @@ pub struct Rare {
     pub fragments: Vec<Frag>,
     /// Of a file that was truncated: data beyond its size may still be there up to here.
     pub stale_to: u64,
+    /// Of a file that was made larger without data: none was written from here on. `None`: from its size on.
+    pub data_to: Option<u64>,
 }
-wire_record!(Rare version 1 compat 1 { target, xattrs, device, policy, class, pinned, bytes_max, files_max, fragments, stale_to });
+wire_record!(Rare version 1 compat 1 {
+    target, xattrs, device, policy, class, pinned, bytes_max, files_max, fragments, stale_to, data_to,
+});
+
+impl Inode {
+    /// Up to where data beyond its end may still be there.
+    #[must_use]
+    pub fn stale_to(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.stale_to)
+    }
+    /// Up to where data was written, as far as the server knows.
+    #[must_use]
+    pub fn data_to(&self) -> u64 {
+        self.rare.as_ref().and_then(|rare| rare.data_to).unwrap_or(self.size).min(self.size)
+    }
+}
 
 /// See the module head. What is in a directory is not here but in its [`super::Head`]s.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,6 +318,8 @@ mod tests {
                 }
                 let last = lengths.last_key_value().map_or(0, |(number, _)| number + 1);
                 assert_eq!(layout.objects(size), last, "{layout:?} {size}");
+                let ends = lengths.iter().map(|(number, length)| layout.end_of(*number, *length));
+                assert_eq!(ends.max().unwrap_or(0), size, "{layout:?}");
                 for number in 0..last + 2 {
                     let expected = lengths.get(&number).copied().unwrap_or(0);
                     assert_eq!(layout.length_of(number, size), expected, "{layout:?} {size} {number}");

@@ -51,6 +51,7 @@ fn rare() -> Rare {
         files_max: Some(1_000),
         fragments: vec![Frag::new(1, 0).expect("two halves"), Frag::new(1, 1).expect("two halves")],
         stale_to: 123_456,
+        data_to: Some(99),
     }
 }
 fn inode() -> Inode {
