@@ -193,9 +193,8 @@ impl Fs {
         let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
         if let Some(errno) = failed {
             if end <= file.size {
-                // Some of it may be written.
+                // Some of it may be written: that is told with what is written next.
                 file.writes_to(end);
-                self.dirtied(ino, stamp);
             }
             self.end(call, Err(errno));
             return self.write_ended(ino, out);
