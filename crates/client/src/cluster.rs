@@ -132,7 +132,7 @@ pub enum WatchEvent {
         /// What is told.
         payload: Payload,
     },
-    /// The watch is gone, and notifies may have been missed: read the object anew, and watch it
+    /// The watch is gone, and notifies may have been missed: read the object again, and watch it
     /// again.
     Lost {
         /// Which watch.

@@ -106,6 +106,19 @@ pub enum Ask {
     },
 }
 
+impl Ask {
+    /// Of a call about the data of an open file: which, and whether it changes it.
+    pub(crate) const fn of_data(&self) -> Option<(Ino, bool)> {
+        match self {
+            Self::Read { ino, .. } | Self::Seek { ino, .. } => Some((*ino, false)),
+            Self::Write { ino, .. } | Self::Append { ino, .. } | Self::Zero { ino, .. } | Self::Extend { ino, .. } => {
+                Some((*ino, true))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What a call that succeeded is given.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are answers")]

@@ -203,6 +203,10 @@ impl File {
     pub const fn is_stale_at(&self, end: u64) -> bool {
         end > self.told && self.stale_to > self.told
     }
+    /// Whether the server does not know of data up to there.
+    pub const fn is_news(&self, end: u64) -> bool {
+        end > self.data_told
+    }
     /// All up to there is in objects.
     pub const fn flushed(&mut self, end: u64) {
         if end > self.flushed_to {

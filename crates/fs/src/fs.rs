@@ -479,9 +479,9 @@ impl Fs {
         failed.map_or(Ok(Given::Done), Err)
     }
     /// A call waits for something of an open file.
-    fn put_off(&mut self, ino: Ino, call: CallId, names: FsCall) {
+    fn put_off(&mut self, ino: Ino, call: CallId, ask: Ask) {
         let file = self.files.get_mut(&ino).expect("it is open");
-        file.waiting.push_back((call, Ask::Names(names)));
+        file.waiting.push_back((call, ask));
     }
 
     fn names(&mut self, call: CallId, mut names: FsCall, out: &mut Vec<Output>) {
@@ -497,7 +497,7 @@ impl Fs {
                 let (of, way) = (*ino, usize::from(*write));
                 let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
                 if *write && is_last && !self.is_written(of, out) {
-                    return self.put_off(of, call, names);
+                    return self.put_off(of, call, Ask::Names(names));
                 }
                 purpose = Purpose::Closed(call, of, *write);
                 // What is not written yet is told when it is.
@@ -519,7 +519,7 @@ impl Fs {
                     self.tell_time(ino, out);
                 }
                 if !is_written || self.files[&ino].is_telling() {
-                    return self.put_off(ino, call, names);
+                    return self.put_off(ino, call, Ask::Names(names));
                 }
                 self.files.get_mut(&ino).expect("just seen").resizing = true;
                 purpose = Purpose::Resized(call, ino);

@@ -221,13 +221,9 @@ impl Session {
             self.send(now, server, number, out);
         }
         let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
-        let (mut rest, mut first) = (rest.map(|(number, _)| *number).collect::<Vec<_>>(), 0);
-        for (at, number) in rest.iter().enumerate() {
-            if self.sent[number].call.tells() {
-                first = at + 1;
-            }
-        }
-        let later = rest.split_off(first);
+        let mut rest: Vec<u64> = rest.map(|(number, _)| *number).collect();
+        let last = rest.iter().rposition(|number| self.sent[number].call.tells());
+        let later = rest.split_off(last.map_or(0, |last| last + 1));
         for number in rest {
             self.send(now, server, number, out);
         }

@@ -1,6 +1,7 @@
 //! The kernel's requests: each becomes one call, and is replied to when that ends.
 //!
-//! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more: `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
+//! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more:
+//! `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
 
 use crate::calls::{self, Allocate, New, Wanted};
 use crate::listing::{self, Form};

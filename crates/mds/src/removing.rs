@@ -20,12 +20,10 @@ const PARTS_AT_ONCE: usize = 16;
 /// What is being removed of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Under {
-    /// Data from here on.
-    pub keep: u64,
+    /// Data from here on; `None`: all of it, and the file goes with it.
+    pub keep: Option<u64>,
     /// Up to here.
     pub until: u64,
-    /// The file goes with it.
-    pub whole: bool,
     layout: Layout,
     /// The next object.
     next: u64,
@@ -71,9 +69,7 @@ impl Removing {
     }
     /// Its data between `keep` and `until` goes; `keep` is `None`: the file goes.
     pub fn begin(&mut self, ino: Ino, layout: Layout, keep: Option<u64>, until: u64) {
-        let whole = keep.is_none();
-        let keep = keep.unwrap_or(0);
-        self.under_way.insert(ino, Under { keep, until, whole, layout, next: 0, parts: 0 });
+        self.under_way.insert(ino, Under { keep, until, layout, next: 0, parts: 0 });
     }
     /// The next object of it that is to be changed now: where, which, and how.
     pub fn next_part(&mut self, ino: Ino) -> Option<(PoolId, u64, SubOp)> {
@@ -82,7 +78,7 @@ impl Removing {
         while under.next < layout.objects(until) {
             let number = under.next;
             under.next += 1;
-            let op = match (layout.length_of(number, keep), layout.length_of(number, until)) {
+            let op = match (layout.length_of(number, keep.unwrap_or(0)), layout.length_of(number, until)) {
                 (0, _) => SubOp::Delete {},
                 (size, had) if size < had => SubOp::Truncate { size },
                 _ => continue,
@@ -118,7 +114,7 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
     let (dir, name) = tree.place(ino)?;
     let (name, frag): (Name, Frag) = (name.clone(), tree.frag_of(dir, name));
     let Found::Entry(Entry::Inode { inode, head }) = tree.find(dir, &name) else { return None };
-    if removed.whole {
+    let Some(keep) = removed.keep else {
         if dir != Ino::strays(rank) {
             return None;
         }
@@ -127,9 +123,9 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
         sum.files_below -= 1;
         sum.bytes_below -= inode.size;
         return Some(vec![Change::Remove { dir, frag, name }, Change::Head { dir, frag, head: sum }]);
-    }
+    };
     // Truncated once more meanwhile: what that cut off is removed next.
-    if inode.stale_to() > removed.until || inode.size < removed.keep {
+    if inode.stale_to() > removed.until || inode.size < keep {
         return None;
     }
     let mut inode = inode.clone();

@@ -27,7 +27,7 @@ pub fn config() -> MdsConfig {
         pool: PoolId(1),
         layout,
         unix_ms_at_zero: 1_000,
-        limits: MdsLimits::default(),
+        limits: MdsLimits { linger: std::time::Duration::from_millis(3), ..MdsLimits::default() },
     }
 }
 

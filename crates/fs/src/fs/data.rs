@@ -42,13 +42,7 @@ pub(super) struct Reader {
 impl Fs {
     /// Begins a read or write.
     pub(super) fn data(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
-        let (ino, writes) = match &ask {
-            Ask::Read { ino, .. } | Ask::Seek { ino, .. } => (*ino, false),
-            Ask::Write { ino, .. } | Ask::Append { ino, .. } | Ask::Zero { ino, .. } | Ask::Extend { ino, .. } => {
-                (*ino, true)
-            }
-            _ => unreachable!("data only"),
-        };
+        let (ino, writes) = ask.of_data().expect("data only");
         // It did not know that another one may have had the lock meanwhile.
         if self.locking.take_lost(ino) {
             return self.end(call, Err(EIO));
@@ -100,13 +94,8 @@ impl Fs {
 
     /// How large a file is has been asked: `grant` says since when.
     pub(super) fn sized(&mut self, call: CallId, ask: Ask, grant: u64) {
-        if let Ask::Read { ino, .. }
-        | Ask::Write { ino, .. }
-        | Ask::Append { ino, .. }
-        | Ask::Zero { ino, .. }
-        | Ask::Extend { ino, .. }
-        | Ask::Seek { ino, .. } = &ask
-            && let Some(file) = self.files.get_mut(ino)
+        if let Some((ino, _)) = ask.of_data()
+            && let Some(file) = self.files.get_mut(&ino)
             && file.grants == grant
             && file.recall.is_none()
             && file.cap >= (FsCap::Cache {})

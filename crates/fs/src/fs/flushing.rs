@@ -179,11 +179,12 @@ impl Fs {
             if let Some(errno) = failed {
                 self.give_up(ino, errno);
             }
-            // What comes before it may still be on its way.
-            let others = self.flushes.values().filter(|flush| flush.ino == ino).map(|flush| flush.range.0);
-            let end = others.min().map_or(range.1, |begin| begin.min(range.1));
             if let Some(file) = self.files.get_mut(&ino).filter(|_| failed.is_none()) {
-                file.flushed(end);
+                if file.is_news(range.1) {
+                    // What comes before it may still be on its way.
+                    let others = file.flushes.iter().map(|number| self.flushes[number].range.0);
+                    file.flushed(others.min().map_or(range.1, |begin| begin.min(range.1)));
+                }
                 if !self.tell_flushed(ino, out) && self.files[&ino].waits_to_tell {
                     self.flush(ino, out);
                 }

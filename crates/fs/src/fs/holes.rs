@@ -70,8 +70,7 @@ impl Fs {
             return self.end(call, Err(ENXIO));
         }
         if !self.is_written(ino, out) {
-            let file = self.files.get_mut(&ino).expect("just seen");
-            return file.waiting.push_back((call, Ask::Seek { ino, offset, hole }));
+            return self.put_off(ino, call, Ask::Seek { ino, offset, hole });
         }
         let file = &self.files[&ino];
         let end = if hole { file.size } else { file.data_to() };
@@ -115,10 +114,7 @@ impl Fs {
             Ok(Some(SubReply::Stat { size, .. })) => *size,
             Err(Failure::Refused(OpFailure::NotFound {})) => 0,
             Ok(_) => return self.seek_failed(call, EIO),
-            Err(why) => {
-                let errno = errno_of(why);
-                return self.seek_failed(call, errno);
-            }
+            Err(why) => return self.seek_failed(call, errno_of(why)),
         };
         seeking.lengths.insert(number as u64, length);
         seeking.left -= 1;

@@ -62,8 +62,7 @@ impl Fs {
             return self.end(call, Ok(Given::Done));
         }
         if file.writes > 0 || !self.is_written(ino, out) {
-            let file = self.files.get_mut(&ino).expect("just seen");
-            return file.waiting.push_back((call, Ask::Zero { ino, offset, length }));
+            return self.put_off(ino, call, Ask::Zero { ino, offset, length });
         }
         let file = self.files.get_mut(&ino).expect("just seen");
         file.resizing = true;
@@ -129,8 +128,7 @@ impl Fs {
             return self.end(call, Ok(Given::Done));
         }
         if file.writes > 0 || !self.is_written(ino, out) {
-            let file = self.files.get_mut(&ino).expect("just seen");
-            return file.waiting.push_back((call, Ask::Extend { ino, size }));
+            return self.put_off(ino, call, Ask::Extend { ino, size });
         }
         self.tell_time(ino, out);
         self.files.get_mut(&ino).expect("just seen").resizing = true;

@@ -23,7 +23,7 @@ impl Mds {
             let Some(inode) = self.tree.inode(ino) else { continue };
             let Some(layout) = inode.layout else { continue };
             let is_over = inode.links == 0 && !self.caps.is_open(ino);
-            let keep = if is_over { None } else { Some(inode.size) };
+            let keep = (!is_over).then_some(inode.size);
             self.removing.begin(ino, layout, keep, inode.stale_to().max(inode.data_to()));
             self.remove_parts(ino);
         }
