@@ -21,6 +21,17 @@ pub(crate) enum Alone {
     Yes,
 }
 
+/// What a request says of an open file's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tells {
+    /// That this client may write it.
+    Opening,
+    /// That it has.
+    Written,
+    /// The same, for the last time.
+    Closed,
+}
+
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct File {
@@ -36,12 +47,23 @@ pub(crate) struct File {
     data_told: u64,
     /// Up to where data beyond that may still be there, from before it was truncated.
     stale_to: u64,
+    /// Up to where the journal has it that there is data, and the last answer about data that it has
+    /// not.
+    data_safe: u64,
+    unsafe_by: Option<u64>,
+    /// The request that opened it for writing, as long as the journal has not that.
+    opening: Option<u64>,
+    /// The journal has that it is being written; requests from this one on say so.
+    is_known: bool,
+    known_from: u64,
     /// Which of the server's answers that was.
     change: u64,
     /// Where it was seen last.
     pub place: Option<FsPlace>,
     /// It was written then, and the server has not been told.
     pub dirty: Option<Stamp>,
+    /// Where the last hole ends that was left between what the server knew and what was written.
+    hole_to: u64,
     /// Where what was written since it was told last ends, and where what of it is in objects.
     written_to: u64,
     flushed_to: u64,
@@ -95,9 +117,15 @@ impl File {
             told: 0,
             data_told: 0,
             stale_to: 0,
+            data_safe: 0,
+            unsafe_by: None,
+            opening: None,
+            is_known: false,
+            known_from: 0,
             change: 0,
             place: None,
             dirty: None,
+            hole_to: 0,
             written_to: 0,
             flushed_to: 0,
             waits_to_tell: false,
@@ -132,6 +160,7 @@ impl File {
             self.told = inode.size;
             self.data_told = inode.data_to();
             self.stale_to = inode.stale_to();
+            self.data_safe = if self.unsafe_by.is_some() { self.data_safe.min(self.data_told) } else { self.data_told };
             self.size = if self.knows_more() || self.telling > 0 { self.size.max(inode.size) } else { inode.size };
         }
     }
@@ -142,6 +171,48 @@ impl File {
         (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
         self.flushes.clear();
     }
+    /// A request about it was answered early.
+    pub fn answered_early(&mut self, number: u64, tells: Tells) {
+        match tells {
+            Tells::Opening => self.opening = self.opening.max(Some(number)),
+            Tells::Written | Tells::Closed => self.unsafe_by = self.unsafe_by.max(Some(number)),
+        }
+    }
+    /// It is in the journal.
+    pub fn answer_safe(&mut self, number: u64, tells: Tells) {
+        self.opening.take_if(|opening| *opening <= number);
+        if self.unsafe_by.take_if(|last| *last <= number).is_some() {
+            self.data_safe = self.data_told;
+        }
+        self.is_known |= tells == Tells::Written && number >= self.known_from && self.opens[1] > self.closing[1];
+    }
+    /// The request with this number closes it for writing: what the journal has of it goes with that.
+    pub const fn closes(&mut self, number: u64) {
+        (self.is_known, self.known_from) = (false, number);
+    }
+    /// Its session has ended; the next one's requests begin here.
+    pub fn session_ended(&mut self, next: u64) {
+        (self.data_safe, self.unsafe_by, self.opening) = (0, None, None);
+        self.closes(next);
+    }
+    /// Whether the journal has it that this client is writing the file: if it dies, its objects say how
+    /// large the file is, as far as there is no hole in it.
+    pub const fn is_known(&self) -> bool {
+        self.is_known && (self.hole_to == 0 || self.hole_to < self.data_safe)
+    }
+    /// The last request that has to be safe before more may be written.
+    pub fn unsafe_by(&self) -> Option<u64> {
+        self.opening.max(self.unsafe_by)
+    }
+    /// Whether a write may go there as soon as what the server has answered is safe.
+    pub fn awaits_safe(&self, end: u64) -> bool {
+        let is_told = end > self.reach() && end <= self.data_told;
+        (self.opening.is_some() && end > self.data_told) || (is_told && self.unsafe_by.is_some())
+    }
+    /// Whether it has become larger than the server knows.
+    pub const fn is_longer(&self) -> bool {
+        self.written_to > self.told
+    }
     /// The server has changed its size for this client.
     pub const fn resized(&mut self) {
         (self.size, self.written_to, self.flushed_to) = (self.told, 0, 0);
@@ -149,6 +220,18 @@ impl File {
     /// Whether it may have been written without the server's knowing.
     pub fn knows_more(&self) -> bool {
         self.cap == (FsCap::Buffer {}) && self.is_fresh
+    }
+    /// It is being written from there on: that may leave a hole.
+    pub const fn writes_from(&mut self, offset: u64) {
+        if offset > self.size {
+            self.leaves_hole(offset);
+        }
+    }
+    /// There may be a hole before that.
+    pub const fn leaves_hole(&mut self, end: u64) {
+        if end > self.hole_to {
+            self.hole_to = end;
+        }
     }
     /// It is being written: where that ends.
     pub const fn writes_to(&mut self, end: u64) {
@@ -191,9 +274,9 @@ impl File {
         self.written_to
     }
     /// How far may be written to objects: what lies further would not be found if this client and the
-    /// server died.
+    /// server died. Without its opening in the journal nothing would.
     pub fn reach(&self) -> u64 {
-        self.data_told + self.layout.reach()
+        if self.opening.is_some() { self.data_told } else { self.data_safe + self.layout.reach() }
     }
     /// Whether the server is to know the end of a write first.
     pub fn is_far(&self, end: u64) -> bool {
@@ -304,6 +387,6 @@ impl File {
         // Who has the rank says again what is to be given back.
         self.recall = None;
         let [reads, writes] = self.opens;
-        FsOpens { ino, reads, writes, cap: self.cap, alone: self.alone == Alone::Yes }
+        FsOpens { ino, reads, writes, cap: self.cap, alone: self.alone == Alone::Yes, place: self.place.clone() }
     }
 }

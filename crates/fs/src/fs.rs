@@ -27,13 +27,13 @@ mod locking;
 mod zeroing;
 
 use self::data::{Fetch, Reader};
-use self::flushing::{Flush, Syncing};
+use self::flushing::{Flush, Syncing, Unsafe};
 use self::holes::Seeking;
 use self::locking::{LockPurpose, Locking};
 use self::zeroing::Zeroing;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
-use crate::file::File;
+use crate::file::{File, Tells};
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
 use crate::places::Places;
@@ -179,8 +179,12 @@ pub struct Fs {
     operations: VecDeque<(Operation, For)>,
     under_way: BTreeMap<OpId, For>,
     syncing: Vec<Syncing>,
-    /// Calls that end when all requests below a number are safe: of one file, or of all.
-    syncs: Vec<(CallId, u64, Option<Ino>)>,
+    /// Calls that end when requests are safe.
+    syncs: Vec<Unsafe>,
+    /// What was answered and is not safe: which file, and what it says of that.
+    tells: BTreeMap<u64, (Ino, Tells)>,
+    /// Up to which request the server knows that a write waits.
+    hurried: u64,
     ended: Vec<(CallId, Outcome)>,
     /// What was changed, answered and lost, and was not told yet.
     lost: BTreeSet<Ino>,
@@ -220,6 +224,8 @@ impl Fs {
             under_way: BTreeMap::new(),
             syncing: Vec::new(),
             syncs: Vec::new(),
+            tells: BTreeMap::new(),
+            hurried: 0,
             ended: Vec::new(),
             lost: BTreeSet::new(),
             evictions: 0,
@@ -303,15 +309,24 @@ impl Fs {
             }
             Message::FsAway(_) => self.lose_server(),
             Message::FsReply(reply) => {
+                let (number, is_safe) = (reply.number, reply.safe);
                 if let Some(answered) = self.session.on_reply(reply) {
-                    let Answered { number, call, answer, keep, shares, changed, caps } = answered;
+                    let Answered { number, call, answer, keep, shares, changed, caps, safe } = answered;
+                    let tells = tells_of(&call, &answer);
                     if self.config.names_max > 0 {
                         self.names.share(&shares);
                     }
                     self.names.on_changed(&changed);
                     self.names.learn(self.now, &call, &answer, keep);
+                    self.note_tells(number, tells.filter(|(_, tells)| *tells != Tells::Opening), safe);
                     self.on_answer(number, &call, answer, out);
+                    self.note_tells(number, tells.filter(|(_, tells)| *tells == Tells::Opening), safe);
                     self.on_grants(&caps, keep, out);
+                    if safe {
+                        self.on_safe(number, out);
+                    }
+                } else if is_safe {
+                    self.on_safe(number, out);
                 }
             }
             Message::FsCaps(caps) => self.on_caps(caps, out),
@@ -326,7 +341,10 @@ impl Fs {
                     self.settle_all(out);
                 }
             }
-            Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
+            Message::FsSafe(safe) => {
+                self.session.on_safe(&safe.numbers);
+                safe.numbers.iter().for_each(|number| self.on_safe(*number, out));
+            }
             Message::FsEvicted(evicted) => self.on_evicted(evicted.instance, out),
             Message::FsLocked(locked) => self.on_locked(locked),
             _ => {}
@@ -404,7 +422,7 @@ impl Fs {
                 self.write_ended(ino, out);
             }
             Some(Purpose::Grown(call, ino, offset, data)) => match given {
-                Ok(_) => self.write(call, ino, offset, data),
+                Ok(_) => self.grown_for(call, ino, offset, data, out),
                 Err(errno) => {
                     self.end(call, Err(errno));
                     self.write_ended(ino, out);
@@ -421,6 +439,36 @@ impl Fs {
                 self.told(ino, given, out);
             }
             Some(Purpose::Said) | None => {}
+        }
+    }
+
+    /// A request was answered that says something of an open file's data.
+    fn note_tells(&mut self, number: u64, tells: Option<(Ino, Tells)>, safe: bool) {
+        let Some((ino, tells)) = tells else { return };
+        if let Some(file) = self.files.get_mut(&ino) {
+            self.tells.insert(number, (ino, tells));
+            if !safe {
+                file.answered_early(number, tells);
+            }
+        }
+    }
+    /// A request that was answered is in the journal.
+    fn on_safe(&mut self, number: u64, out: &mut Vec<Output>) {
+        let Some((ino, tells)) = self.tells.remove(&number) else { return };
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        file.answer_safe(number, tells);
+        if file.waits_to_tell {
+            self.flush(ino, out);
+        }
+        self.settle(ino, out);
+    }
+    /// Something waits until what was answered about a file is safe.
+    fn hurry(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        if let Some(number) = self.files.get(&ino).and_then(File::unsafe_by)
+            && self.hurried < number
+        {
+            self.hurried = number;
+            self.session.sync(out);
         }
     }
 
@@ -498,6 +546,12 @@ impl Fs {
                 let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
                 if *write && is_last && !self.is_written(of, out) {
                     return self.put_off(of, call, Ask::Names(names));
+                }
+                if *write
+                    && is_last
+                    && let Some(file) = self.files.get_mut(&of)
+                {
+                    file.closes(self.session.next());
                 }
                 purpose = Purpose::Closed(call, of, *write);
                 // What is not written yet is told when it is.
@@ -710,6 +764,20 @@ impl std::fmt::Debug for Fs {
             .field("throttled", &self.throttled.len())
             .finish_non_exhaustive()
     }
+}
+
+/// What a request that was answered says of an open file's data. A file that it made has none that
+/// could be lost.
+fn tells_of(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, Tells)> {
+    let FsAnswer::Node { node, made } = answer else { return None };
+    let tells = match call {
+        FsCall::Open { write: true, .. } => Tells::Opening,
+        FsCall::Make { open: true, write: true, .. } if !made => Tells::Opening,
+        FsCall::Wrote { .. } | FsCall::Comply { written: true, .. } => Tells::Written,
+        FsCall::Close { .. } => Tells::Closed,
+        _ => return None,
+    };
+    Some((node.inode.ino, tells))
 }
 
 /// What was read of an object.

@@ -66,6 +66,8 @@ pub(crate) struct Answered {
     pub changed: Vec<Ino>,
     /// What may be done with what it opened.
     pub caps: Vec<FsGrant>,
+    /// It is in the journal, or need not be.
+    pub safe: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +143,15 @@ impl Session {
     /// All requests below are safe.
     pub fn safe_below(&self) -> u64 {
         self.sent.first_key_value().map_or(self.next, |(number, _)| *number)
+    }
+    /// Whether all requests below are safe, but for those that say what was written: these are answered.
+    pub fn is_safe_but_written(&self, below: u64) -> bool {
+        let is_over = |sent: &Sent| sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
+        self.sent.range(..below).all(|(_, sent)| is_over(sent))
+    }
+    /// Whether one of these is not safe that is to be.
+    pub fn has_unsafe_but_written(&self, below: u64) -> bool {
+        self.sent.range(..below).any(|(_, sent)| !matches!(sent.call, FsCall::Wrote { .. }))
     }
     /// The number of the next request.
     pub const fn next(&self) -> u64 {
@@ -269,7 +280,7 @@ impl Session {
                 sent.told = Some((self.answers, FsAgain { stamp, made }));
             }
         }
-        is_first.then_some(Answered { number, call, answer, keep, shares, changed, caps })
+        is_first.then_some(Answered { number, call, answer, keep, shares, changed, caps, safe })
     }
     /// These are safe.
     pub fn on_safe(&mut self, numbers: &[u64]) {

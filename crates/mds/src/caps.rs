@@ -106,6 +106,15 @@ impl Caps {
     pub fn is_open(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
     }
+    /// Whether all others do nothing with a file: what lies beyond its end is this client's.
+    pub fn is_alone(&self, ino: Ino, client: ClientId) -> bool {
+        let others = self.files.get(&ino).into_iter().flatten().filter(|(other, _)| **other != client);
+        others.into_iter().all(|(_, held)| held.cap == FsCap::Nothing {})
+    }
+    /// Whether a client has it open for writing.
+    pub fn writes(&self, client: ClientId, ino: Ino) -> bool {
+        self.files.get(&ino).and_then(|all| all.get(&client)).is_some_and(|held| held.writes > 0)
+    }
     /// The client that may be writing a file unseen, if it is not this one.
     pub fn writer(&self, ino: Ino, but: ClientId) -> Option<ClientId> {
         let all = self.files.get(&ino)?;
@@ -171,7 +180,7 @@ impl Caps {
         if is_first {
             self.end(client);
             for open in opens.iter().filter(|open| open.reads > 0 || open.writes > 0) {
-                let FsOpens { reads, writes, cap, .. } = *open;
+                let (reads, writes, cap) = (open.reads, open.writes, open.cap);
                 let held = Holding { reads, writes, cap, answered: self.last, ..Holding::default() };
                 self.files.entry(open.ino).or_default().insert(client, held);
                 if open.alone {

@@ -213,7 +213,11 @@ impl World {
     fn on_server(&mut self, who: usize, message: ToServer) {
         match message {
             ToServer::Greet([reads, writes], cap) => {
-                self.caps.greet(BOTH[who], &[FsOpens { ino: INO, reads, writes, cap, alone: false }], false);
+                self.caps.greet(
+                    BOTH[who],
+                    &[FsOpens { ino: INO, reads, writes, cap, alone: false, place: None }],
+                    false,
+                );
                 self.clients[who].down.push_back(ToClient::Welcome);
             }
             ToServer::Request(number, request) => {

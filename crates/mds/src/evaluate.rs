@@ -137,9 +137,12 @@ pub(crate) type Step<T> = Result<T, Stop>;
 /// Evaluates a request.
 #[must_use]
 pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
+    evaluate_with(tree, setting, |run| run.call(call))
+}
+fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<'_>) -> Step<FsAnswer>) -> Verdict {
     let mut run =
         Run { tree, setting, draft: Draft::new(tree, setting.now), opened: None, took_ino: false, when_safe: false };
-    match run.call(call) {
+    match call(&mut run) {
         Ok(answer) => Verdict::Done(Outcome {
             answer,
             changes: run.draft.into_changes(),
@@ -158,6 +161,21 @@ pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
         Err(Stop::Wants(missing)) => Verdict::Wants(missing),
         Err(Stop::Busy(ino)) => Verdict::Busy(ino),
     }
+}
+
+/// What was found in a file's objects, of which its writer has not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The file is at least as large.
+    pub size: u64,
+    /// Where its data ends. What lies beyond the file's end is removed.
+    pub end: u64,
+}
+
+/// What follows for a file of which that was found.
+#[must_use]
+pub fn evaluate_found(tree: &Tree, ino: Ino, found: Written, setting: &Setting<'_>) -> Verdict {
+    evaluate_with(tree, setting, |run| run.found(ino, found))
 }
 
 struct Run<'a> {
@@ -549,6 +567,22 @@ impl Run<'_> {
         }
         set_data_to(&mut inode, data_to.max(size));
         inode.mtime = inode.mtime.max(mtime);
+        self.changed(inode)
+    }
+
+    fn found(&mut self, ino: Ino, Written { size, end }: Written) -> Step<FsAnswer> {
+        let mut inode = self.inode(ino)?;
+        let data_to = inode.data_to();
+        if size > inode.size {
+            self.grow(&mut inode, size)?;
+        }
+        let data_end = data_to.max(end.min(inode.size));
+        set_data_to(&mut inode, data_end);
+        if end > inode.size {
+            let rare = rare_of(&mut inode);
+            rare.stale_to = rare.stale_to.max(end);
+        }
+        inode.mtime = inode.mtime.max(self.setting.now);
         self.changed(inode)
     }
 

@@ -12,6 +12,7 @@
 //! Invariants: a batch's number is that of the one before it and one; what is safe is a prefix.
 
 use crate::change::Change;
+use crate::writers::Writer;
 use nacre_types::{ClientId, Ino, Instance, Rank};
 use nacre_wire::frame::crc32c;
 use nacre_wire::msg::fs::FsReply;
@@ -63,8 +64,11 @@ pub struct Batch {
     pub answers: Vec<Answered>,
     /// Who came and went.
     pub clients: Vec<Known>,
+    /// Who opened files for writing, and closed them. It comes before the changes: these say where
+    /// the files are.
+    pub writers: Vec<Writer>,
 }
-wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients });
+wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients, writers });
 
 impl Batch {
     /// As it stands in an object.
@@ -97,8 +101,10 @@ pub struct JournalHead {
     pub answers: Vec<Answered>,
     /// Directories with files of which something is still to be removed.
     pub stale: Vec<Ino>,
+    /// Who has files open for writing.
+    pub writers: Vec<Writer>,
 }
-wire_record!(JournalHead version 1 compat 1 { first, sequence, serial, gone_below, clients, answers, stale });
+wire_record!(JournalHead version 1 compat 1 { first, sequence, serial, gone_below, clients, answers, stale, writers });
 
 /// The name of the object with a journal's head.
 #[must_use]
@@ -199,11 +205,26 @@ impl Journal {
         self.open.clients.push(known);
         self.open.sequence
     }
+    /// A client has opened a file for writing, written it, or closed it; batch `since` says the first.
+    /// If that has not left yet, a close takes it back: most files are made, written and closed in one
+    /// batch.
+    pub fn push_writer(&mut self, writer: Writer, since: u64) {
+        let is_same = |other: &Writer| other.client == writer.client && other.ino == writer.ino && other.here;
+        // What is said now says it all.
+        if let Some(last) = self.open.writers.iter().rposition(is_same) {
+            self.open.writers.remove(last);
+        }
+        if writer.here || since != self.open.sequence {
+            self.open_bytes += nacre_wire::Measure::of("writer", &writer).length() as usize;
+            self.open.writers.push(writer);
+        }
+    }
     /// Whether there is nothing for another append.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Batch { changes, answers, clients, .. } = &self.open;
-        !self.announced && changes.is_empty() && answers.is_empty() && clients.is_empty()
+        let Batch { changes, answers, clients, writers, .. } = &self.open;
+        let is_empty = changes.is_empty() && answers.is_empty() && clients.is_empty() && writers.is_empty();
+        !self.announced && is_empty
     }
     /// Whether the open batch has as much as one append may carry: nothing more is to be changed until it has left.
     #[must_use]

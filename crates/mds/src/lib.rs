@@ -22,3 +22,4 @@ mod removing;
 pub mod server;
 mod shares;
 pub mod tree;
+pub mod writers;

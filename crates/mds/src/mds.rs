@@ -14,7 +14,8 @@
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
 //! * `capabilities`: what they may do with the data of files;
 //! * `data`: what no name leads to is removed; `locking`: advisory locks;
-//! * `evicting`: sessions of clients that were waited for long enough.
+//! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
+//!   writing; `probing`: what they had written to these.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
@@ -27,6 +28,8 @@ mod flushing;
 mod loading;
 mod locking;
 mod opening;
+mod probing;
+mod recording;
 mod sharing;
 mod writing;
 
@@ -35,13 +38,14 @@ use crate::caps::Caps;
 use crate::change::Change;
 use crate::dirty::Dirty;
 use crate::evaluate::errno::{EIO, ESTALE};
-use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, evaluate};
+use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
 use crate::overlay::Overlay;
 use crate::removing::Removing;
 use crate::shares::Shares;
 use crate::tree::{Found, Tree};
+use crate::writers::Writers;
 use bytes::Bytes;
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
@@ -188,9 +192,20 @@ enum Purpose {
     Delete,
     Head,
     Append,
-    Page { dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)> },
+    Page {
+        dir: Ino,
+        frag: Frag,
+        head: Option<Head>,
+        entries: Vec<(Name, Entry)>,
+    },
     Remove(Ino),
     Fence(ClientId),
+    /// How long an object of a file is, that an evicted client may have written.
+    Probe {
+        client: ClientId,
+        ino: Ino,
+        number: u64,
+    },
 }
 
 /// See the module head.
@@ -239,6 +254,9 @@ pub struct Mds {
     /// What they tell of data is still to be done before all that is new.
     tells_first: bool,
     evicting: evicting::Evicting,
+    /// Who has which file open for writing, and where evicted ones may have written.
+    writers: Writers,
+    probing: probing::Probing,
     /// The batch that says that this holder has the rank: nothing is answered before it is safe.
     since: u64,
     /// Who changed a directory or inode, until that is safe, and all have forgotten what was before.
@@ -293,6 +311,8 @@ impl Mds {
             quiet_until: Time::ZERO,
             tells_first: false,
             evicting: evicting::Evicting::default(),
+            writers: Writers::default(),
+            probing: probing::Probing::default(),
             since: 0,
             fresh: BTreeMap::new(),
             held: Vec::new(),
@@ -383,6 +403,9 @@ impl Mds {
         // Over a second connection it says what it has been told of; this holder knows what it has done since.
         let is_first = !std::mem::replace(&mut session.counted, true);
         self.caps.greet(client, opens, is_first);
+        if is_first {
+            self.record_opens(client, opens);
+        }
         if is_new {
             self.release_locks(client);
         }
@@ -393,12 +416,16 @@ impl Mds {
     pub fn on_caught_up(&mut self, client: ClientId) {
         if !self.evicting.has(client) {
             self.expected.remove(&client);
+            self.forget_closed(client);
             self.try_again = true;
         }
     }
     /// A client goes for good.
     pub fn on_leave(&mut self, client: ClientId) {
-        if !self.evicting.has(client) {
+        if !self.writers.of(client).is_empty() {
+            // It has not closed all that it may have written.
+            self.evict(client);
+        } else if !self.evicting.has(client) {
             self.end_session(client);
         }
     }
@@ -408,7 +435,8 @@ impl Mds {
     }
     fn end_session(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.remove(&client) {
-            self.journal.push_client(Known { client, instance: session.instance, here: false });
+            let batch = self.journal.push_client(Known { client, instance: session.instance, here: false });
+            self.writers.end(client, batch);
             self.expected.remove(&client);
             self.forget_requests(client);
             self.void_shares(client);
@@ -418,7 +446,7 @@ impl Mds {
     }
     /// Whether clients may still send again what was not safe, or act without having come: until then nothing new is done.
     fn is_quiet(&self) -> bool {
-        !self.expected.is_empty()
+        !self.expected.is_empty() || self.probing.has_forgotten()
     }
 
     /// A request arrived.
@@ -438,9 +466,13 @@ impl Mds {
             let opened = opened.filter(|_| std::mem::take(&mut kept.inherited) && !is_counted(&request));
             // What is held is told when it may be.
             if kept.after.is_over(safe, shares) {
-                let safe = kept.batch.is_none_or(|batch| batch < safe);
-                let mut reply = FsReply { safe, ..kept.reply.clone() };
+                let is_safe = kept.batch.is_none_or(|batch| batch < safe);
+                let mut reply = FsReply { safe: is_safe, ..kept.reply.clone() };
                 self.note_opened(client, opened);
+                if let Some(batch) = self.unsafe_opening(client, opened) {
+                    reply.safe = false;
+                    self.sessions.get_mut(&client).expect("just seen").early.push_back((batch, request.number));
+                }
                 self.give_caps(client, file, &mut reply);
                 self.out.push((client, Say::Reply(reply)));
             } else {
@@ -471,6 +503,7 @@ impl Mds {
                 self.expected.clone().into_iter().for_each(|client| self.evict(client));
             }
             self.fence_evicted(objects);
+            self.probe();
             loop {
                 while std::mem::take(&mut self.try_again) {
                     self.serve();
@@ -612,6 +645,7 @@ impl Mds {
     /// Makes a change that is in the journal.
     fn apply(&mut self, change: Change) {
         self.removing.see(&change, self.config.rank);
+        self.writers.see(&change);
         self.dirty.note(&change);
         if let Change::End { dir } = &change {
             // What the journal says of it would be looked for in vain, and keep the journal as it is.
@@ -653,8 +687,12 @@ impl Mds {
             caps: Vec::new(),
             answer,
         };
+        let written = opened;
         let opened = opened.filter(|_| !is_counted(request));
         self.note_opened(client, opened);
+        self.note_written(client, &request.call, &reply.answer);
+        let opening = self.unsafe_opening(client, written);
+        reply.safe &= opening.is_none();
         let file = opened.and_then(Opened::file);
         self.forget_before_writing(client, file, &mut after);
         self.caps_concluded(client, request, matches!(reply.answer, FsAnswer::Failed { .. }));
@@ -671,8 +709,10 @@ impl Mds {
                 let answered = Answered { client, instance: session.instance, safe_below, reply: kept };
                 let pushed = self.journal.push(&changes, Some(answered));
                 batch = Some(pushed);
-                session.early.push_back((pushed, number));
+            } else if opening.is_some() {
+                batch = opening;
             }
+            session.early.extend(batch.map(|batch| (batch, number)));
             let kept = Kept { reply: reply.clone(), batch, after: after.clone(), inherited: false };
             session.answers.insert(number, kept);
         }
@@ -720,6 +760,9 @@ impl Mds {
             (Purpose::Remove(ino), Err(_)) if not_there => self.part_removed(ino),
             (Purpose::Remove(ino), Ok(_)) => self.part_removed(ino),
             (Purpose::Fence(client), ended) => self.on_fenced(client, ended.is_ok()),
+            (Purpose::Probe { client, ino, number }, ended) => {
+                self.on_probed(client, ino, number, ended.ok().as_ref());
+            }
             (
                 Purpose::ReadHead
                 | Purpose::Journal(_)
@@ -747,6 +790,7 @@ impl Mds {
         let safe = self.journal.safe();
         self.release = true;
         self.settling.retain(|_, batch| *batch >= safe);
+        self.writers.on_safe(safe);
         for (client, session) in &mut self.sessions {
             if before <= session.since && session.since < safe {
                 let again = self.expected.contains(client);
@@ -774,6 +818,7 @@ impl std::fmt::Debug for Mds {
             .field("live", &self.is_live())
             .field("quiet", &self.is_quiet())
             .field("evicting", self.evicting.open())
+            .field("probing", &self.probing)
             .field("waiting", &waiting)
             .field("loading", &self.loading)
             .field("lost", &self.lost)

@@ -57,7 +57,7 @@ fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
     two.settle();
     two.take_over();
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: SYNC, alone: false };
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: SYNC, alone: false, place: None };
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
     [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
     two.settle();
@@ -153,7 +153,7 @@ fn a_close_that_is_done_again_was_named_before() {
     two.ask(ANNA, 3, close.clone());
     let stamp = two.reply(ANNA, 3).expect("early").stamp;
     two.take_over();
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: BUFFER, alone: false };
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: BUFFER, alone: false, place: None };
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.settle();
@@ -174,8 +174,8 @@ fn what_a_client_tells_again_comes_before_what_others_want() {
     let (ino, _) = two.make_open(ANNA, 1);
     two.settle();
     two.take_over();
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Nothing {}, alone: false };
-    two.mds.on_session(BERT, Instance(1), (true, 0), &[open]);
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Nothing {}, alone: false, place: None };
+    two.mds.on_session(BERT, Instance(1), (true, 0), std::slice::from_ref(&open));
     // It has the file in memory.
     let call = FsCall::Wrote { ino, size: 5, mtime: Stamp(5) };
     let again = Some(FsAgain { stamp: Stamp(5), made: Ino::TOP });

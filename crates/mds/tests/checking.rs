@@ -76,7 +76,7 @@ fn shown(report: &Report) -> Vec<String> {
 }
 
 /// Repairs until there is nothing that a repair can do; what is left.
-fn repair(memory: &mut Memory) -> Report {
+pub fn repair(memory: &mut Memory) -> Report {
     repair_with(memory, &check_config())
 }
 fn repair_with(memory: &mut Memory, config: &CheckConfig) -> Report {

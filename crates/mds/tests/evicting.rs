@@ -5,7 +5,7 @@ use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
 use nacre_mds::mds::{Greeted, Say};
 use nacre_types::{ClientId, Ino, Instance, Name, ObjectId};
-use nacre_wire::fs::{FileKind, FsLockWait, data_name};
+use nacre_wire::fs::{FileKind, FsLockWait, Inode, Stamp, data_name};
 use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsEvicted, FsLocked};
 use std::time::Duration;
@@ -163,4 +163,153 @@ fn a_later_instance_is_welcomed_when_the_former_one_is_fenced() {
     two.said.clear();
     assert_eq!(two.answer(ANNA, 9, wanted(9, false)), Some(FsAnswer::Failed { errno: 11 }), "it has its session");
     assert!(!two.said.iter().any(|(_, say)| matches!(say, Say::Locked(FsLocked { .. }))));
+}
+
+// ── what an evicted client had written ────────────────────────────────────────────────────────────
+
+/// What is answered to a request, however long that takes.
+fn ends(two: &mut Two, client: ClientId, number: u64, call: FsCall) -> FsAnswer {
+    two.ask(client, number, call);
+    two.settle();
+    two.reply(client, number).unwrap_or_else(|| panic!("{:?}", two.said)).answer.clone()
+}
+/// ANNA makes a file, has it open, and has told that it has written 5 bytes of it.
+fn writing(two: &mut Two) -> Inode {
+    let call = and_open(make_call(Ino::ROOT, "x", FileKind::File {}, 0o644));
+    let Some(FsAnswer::Node { node, .. }) = two.answer(ANNA, 2, call) else { panic!("{:?}", two.said) };
+    let inode = node.inode;
+    write(two, &inode, 0, 5);
+    assert!(two.answer(ANNA, 3, FsCall::Wrote { ino: inode.ino, size: 5, mtime: inode.mtime }).is_some());
+    two.settle();
+    inode
+}
+/// An object of a file has so many bytes.
+fn write(two: &mut Two, inode: &Inode, number: u64, length: u32) {
+    let name = Name::from(&*data_name(inode.ino, number));
+    let object = ObjectId { name, namespace: "fs".into(), ..ObjectId::default() };
+    let pool = inode.layout.expect("a file").pool;
+    let ops = vec![SubOp::Write { offset: 0, length: u64::from(length) }];
+    let payload = vec![bytes::Bytes::from(vec![1; length as usize])];
+    two.objects.run(&nacre_client::Operation { pool, object, ops, payload, ..Default::default() });
+}
+/// How large it is for BERT, and since when.
+fn seen(two: &mut Two, number: u64, name: &str) -> (u64, Stamp) {
+    let call = FsCall::Lookup { dir: Ino::ROOT, name: name.into() };
+    let FsAnswer::Node { node, .. } = ends(two, BERT, number, call) else { panic!("{:?}", two.said) };
+    (node.inode.size, node.inode.mtime)
+}
+
+/// It had synchronized that: it was in objects, and the server would have been told a moment later.
+#[test]
+fn what_it_had_written_is_found() {
+    let mut two = two();
+    let inode = writing(&mut two);
+    for (number, length) in [(0, 4096), (1, 4096), (2, 100)] {
+        write(&mut two, &inode, number, length);
+    }
+    // It was still writing that, and something before it. 8 objects of 4 KiB are looked at.
+    write(&mut two, &inode, 4, 100);
+    two.mds.evict(ANNA);
+    two.settle();
+    assert!(!two.is_told(&evicted(FIRST)), "{:?}", two.said);
+    two.objects.end_fence(true);
+    two.settle();
+    assert!(two.is_told(&evicted(FIRST)), "{:?}", two.said);
+    let (size, mtime) = seen(&mut two, 2, "x");
+    assert_eq!((size, mtime > inode.mtime), (2 * 4096 + 100, true));
+    let there = |number| Name::from(&*data_name(inode.ino, number));
+    let has = |number| two.objects.memory.all.keys().any(|(_, object)| object.name == there(number));
+    assert_eq!([0, 1, 2, 4].map(has), [true, true, true, false]);
+}
+
+/// The server dies with its client, and was not told of all: the next holder of the rank finds it,
+/// whether the journal says who writes or its head does, and where the file is by then.
+#[test]
+fn what_it_had_written_is_found_by_the_next_holder() {
+    for written in [false, true] {
+        let mut two = two();
+        let inode = writing(&mut two);
+        let (dir, to_dir, flags) = (Ino::ROOT, Ino::ROOT, 0);
+        let renames = FsCall::Rename { dir, name: "x".into(), to_dir, to_name: "y".into(), flags };
+        assert_eq!(ends(&mut two, BERT, 2, renames), FsAnswer::Done {});
+        if written {
+            assert_eq!(ends(&mut two, BERT, 3, FsCall::Flush {}), FsAnswer::Done {});
+        }
+        write(&mut two, &inode, 0, 4096);
+        write(&mut two, &inode, 1, 10);
+        two.take_over();
+        two.greet(BERT, &[], &[]);
+        two.now = two.mds.next_deadline();
+        two.settle();
+        assert_eq!(two.fences(), [(ANNA, FIRST)]);
+        two.objects.end_fence(true);
+        two.settle();
+        assert_eq!(seen(&mut two, 4, "y").0, 4096 + 10, "{written}");
+    }
+}
+
+/// A client that has closed what it wrote has told all of it: nothing is looked for.
+#[test]
+fn what_was_closed_is_not_looked_at() {
+    let mut two = two();
+    let inode = writing(&mut two);
+    let close = FsCall::Close { ino: inode.ino, write: true, size: 0, mtime: Stamp::default() };
+    assert_eq!(ends(&mut two, ANNA, 4, close), FsAnswer::Done {});
+    two.settle();
+    write(&mut two, &inode, 1, 10);
+    two.take_over();
+    two.greet(BERT, &[], &[]);
+    two.now = two.mds.next_deadline();
+    two.settle();
+    two.objects.end_fence(true);
+    two.settle();
+    assert_eq!(seen(&mut two, 4, "x"), (5, inode.mtime));
+}
+
+/// It says so when it opens it, and its answer is safe when the journal has that: before, a client may
+/// not write what no one would look for.
+#[test]
+fn an_opening_is_safe_when_it_is_in_the_journal() {
+    let mut two = two();
+    ends(&mut two, BERT, 2, make_call(Ino::ROOT, "x", FileKind::File {}, 0o644));
+    let look = FsCall::Lookup { dir: Ino::ROOT, name: "x".into() };
+    let FsAnswer::Node { node, .. } = ends(&mut two, ANNA, 2, look) else { panic!("{:?}", two.said) };
+    for (number, write) in [(3, false), (4, true)] {
+        two.ask(ANNA, number, FsCall::Open { ino: node.inode.ino, write });
+        assert_eq!(two.reply(ANNA, number).map(|reply| reply.safe), Some(!write));
+    }
+    two.settle();
+    let safe = |(who, say): &(ClientId, Say)| *who == ANNA && matches!(say, Say::Safe(safe) if safe.numbers == [4]);
+    assert!(two.said.iter().any(safe), "{:?}", two.said);
+}
+
+/// A client that goes with files open for writing may have left something there.
+#[test]
+fn one_that_leaves_without_closing_is_looked_at() {
+    let mut two = two();
+    let inode = writing(&mut two);
+    write(&mut two, &inode, 0, 77);
+    two.mds.on_leave(ANNA);
+    two.settle();
+    two.objects.end_fence(true);
+    two.settle();
+    assert_eq!(seen(&mut two, 2, "x").0, 77);
+}
+
+/// A repair ends sessions, and does not take what such a client had written for damage.
+#[test]
+fn what_it_had_written_outlives_a_repair() {
+    let mut two = two();
+    let inode = writing(&mut two);
+    write(&mut two, &inode, 0, 4096);
+    write(&mut two, &inode, 1, 10);
+    // Of no file: there is something to be repaired.
+    write(&mut two, &Inode { ino: Ino(inode.ino.0 + 1000), ..inode.clone() }, 0, 5);
+    two.objects.crash(0);
+    let report = crate::checking::repair(&mut two.objects.memory);
+    assert_eq!(report.faults().count(), 0, "{:?}", report.findings);
+    two.take_over();
+    assert_eq!(two.mds.on_session(BERT, SECOND, (false, 0), &[]), Greeted::Taken);
+    two.settle();
+    assert_eq!((two.fences(), seen(&mut two, 1, "x").0), (vec![], 4096 + 10));
 }

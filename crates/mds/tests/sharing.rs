@@ -251,7 +251,7 @@ fn an_open_file_outlives_its_names_and_its_server() {
     };
     assert_eq!(stat(&mut two, 4), Some(0));
     two.take_over();
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Buffer {}, alone: false };
+    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Buffer {}, alone: false, place: None };
     two.mds.on_session(ANNA, Instance(1), (false, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
     two.mds.on_caught_up(ANNA);

@@ -97,6 +97,7 @@ impl Fs {
                 self.lost.insert(*ino);
             }
             file.abandon();
+            file.session_ended(self.session.next());
             file.recall = None;
             file.growing = false;
             file.lower(FsCap::Nothing {});

@@ -164,10 +164,26 @@ impl Fs {
         let stamp = self.stamp();
         let Some(end) = self.end_of(call, ino, offset, &data) else { return };
         let file = self.files.get_mut(&ino).expect("just seen");
+        if file.awaits_safe(end) {
+            file.waiting.push_back((call, Ask::Write { ino, offset, data }));
+            return self.hurry(ino, out);
+        }
         file.writes += 1;
+        file.writes_from(offset);
         if file.is_far(end) {
             let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
             return self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
+        }
+        self.write(call, ino, offset, data);
+    }
+    /// The server knows where a write will end; it may be far beyond what is safe.
+    pub(super) fn grown_for(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
+        let end = offset + data.len() as u64;
+        let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
+        if file.awaits_safe(end) {
+            file.waiting.push_back((call, Ask::Write { ino, offset, data }));
+            self.hurry(ino, out);
+            return self.write_ended(ino, out);
         }
         self.write(call, ino, offset, data);
     }

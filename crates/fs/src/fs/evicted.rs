@@ -71,11 +71,15 @@ impl Fs {
         (self.fencing.fenced, self.fencing.former) = (false, former);
         let ended = self.session.on_evicted(instance);
         self.evictions += 1;
+        self.tells.clear();
+        self.hurried = 0;
         self.lose_data();
         self.locking.on_evicted();
         self.seek.forget_holder(self.now);
         for (number, call, told) in ended {
             match told {
+                // It has the file open.
+                Some(_) if matches!(call, FsCall::Open { .. }) => {}
                 Some(again) => {
                     self.lost.extend(call.inos());
                     self.lost.insert(again.made);

@@ -8,6 +8,10 @@
 //! Data goes to objects first and the size to the server then, as with each write of a file that
 //! several have open; where data from before a truncation may lie, the size first.
 //!
+//! Once the journal has it that this client is writing a file, a caller that synchronizes it waits for
+//! its objects only: if the client dies, the server looks at these (`mds/probing.rs`). How large the file
+//! is goes to the journal with what comes next.
+//!
 //! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what
 //! cannot be written is an error of the next call that asks.
 
@@ -49,6 +53,16 @@ pub(super) struct Syncing {
     again: bool,
 }
 
+/// A call whose data is in objects, and waits until all requests below a number are safe.
+#[derive(Debug)]
+pub(super) struct Unsafe {
+    call: CallId,
+    below: u64,
+    ino: Option<Ino>,
+    /// Also those that say what was written: the journal does not have it yet that the file is.
+    all: bool,
+}
+
 impl Fs {
     pub(super) const fn next_number(&mut self) -> u64 {
         self.last_number += 1;
@@ -77,6 +91,7 @@ impl Fs {
         let stamp = self.stamp();
         self.cache.write(ino, offset, data);
         let file = self.files.get_mut(&ino).expect("it is open");
+        file.writes_from(offset);
         file.size = file.size.max(end);
         file.writes_to(end);
         let object = u64::from(file.layout.object);
@@ -117,7 +132,9 @@ impl Fs {
         file.waits_to_tell = is_left;
         if is_left && !self.tell_flushed(ino, out) {
             let file = &self.files[&ino];
-            if file.flushes.is_empty() && !file.is_telling() {
+            if file.unsafe_by().is_some() {
+                self.hurry(ino, out);
+            } else if file.flushes.is_empty() && !file.is_telling() {
                 // It begins beyond that.
                 self.tell_first(ino, out);
             }
@@ -280,16 +297,30 @@ impl Fs {
                 self.end(call, Err(errno));
                 continue;
             }
+            let mut all = ino.is_none();
             for ino in files {
-                self.tell_time(ino, out);
+                let file = self.files.get(&ino);
+                let is_known = file.is_some_and(File::is_known);
+                all |= !is_known;
+                // Of a file that is known to be written the server is told within a second, or when it is
+                // larger: that may be refused.
+                if !is_known || file.is_some_and(File::is_longer) {
+                    self.tell_time(ino, out);
+                }
             }
-            self.session.sync(out);
-            self.syncs.push((call, self.session.next(), ino));
+            let below = self.session.next();
+            if all || self.session.has_unsafe_but_written(below) {
+                self.session.sync(out);
+            }
+            self.syncs.push(Unsafe { call, below, ino, all });
         }
         // What was answered is safe now, or lost.
-        let safe = self.session.safe_below();
-        let over: Vec<_> = self.syncs.extract_if(.., |(_, below, _)| *below <= safe).collect();
-        for (call, _, ino) in over {
+        let session = &self.session;
+        let is_over = |sync: &mut Unsafe| {
+            session.safe_below() >= sync.below || (!sync.all && session.is_safe_but_written(sync.below))
+        };
+        let over: Vec<Unsafe> = self.syncs.extract_if(.., is_over).collect();
+        for Unsafe { call, ino, .. } in over {
             let outcome = self.take_failed(ino).map_or(Ok(Given::Done), Err);
             self.end(call, outcome);
         }

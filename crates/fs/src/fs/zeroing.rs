@@ -67,6 +67,7 @@ impl Fs {
         let file = self.files.get_mut(&ino).expect("just seen");
         file.resizing = true;
         file.writes += 1;
+        file.leaves_hole(end);
         let first = layout.place(offset).0;
         let next = first - first % u64::from(layout.count);
         let end_of_file = is_alone.then_some(size);

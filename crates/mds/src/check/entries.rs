@@ -244,7 +244,11 @@ impl Check {
         self.counts.bytes += inode.size;
         self.data_pools.insert(layout.pool);
         self.files.insert(ino);
-        let end = inode.size.max(inode.stale_to());
+        let mut end = inode.size.max(inode.stale_to());
+        if self.journals.values().any(|journal| journal.writers.is_written(ino)) {
+            // Its writer has not told all of it yet, or the next server will look for it.
+            end = end.max(inode.data_to() + layout.reach());
+        }
         let objects = layout.objects(end);
         if objects > 0 {
             self.begun.insert(ino);

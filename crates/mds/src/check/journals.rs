@@ -42,6 +42,7 @@ impl Check {
             Some(head) => {
                 (journal.next, journal.serial) = (head.sequence, head.serial);
                 let first = head.first;
+                head.writers.iter().for_each(|writer| journal.writers.apply(writer.clone(), 0));
                 journal.head = head;
                 self.read_journal(rank, first);
             }
@@ -120,6 +121,11 @@ impl Check {
         let journal = self.journals.entry(rank).or_default();
         journal.next = batch.sequence + 1;
         journal.serial = journal.serial.max(batch.serial);
+        batch.clients.iter().for_each(|known| journal.writers.forget(known.client));
+        for writer in batch.writers {
+            journal.writers.apply(writer, batch.sequence);
+        }
+        batch.changes.iter().for_each(|change| journal.writers.see(change));
         if !self.config.journals {
             return;
         }

@@ -34,6 +34,7 @@ pub use plan::Plan;
 use crate::journal::JournalHead;
 use crate::mds::fragment_name;
 use crate::overlay::Overlay;
+use crate::writers::Writers;
 use bytes::Bytes;
 use finding::Edit;
 use nacre_client::{Done, Failure, Operation};
@@ -216,7 +217,7 @@ pub struct Counts {
 }
 
 /// A rank's journal as it was read.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Journaled {
     head: JournalHead,
     /// The next batch's number.
@@ -229,6 +230,8 @@ struct Journaled {
     damaged: bool,
     /// Its head does not say where it begins: with what there is.
     is_headless: bool,
+    /// Who has files open for writing.
+    writers: Writers,
 }
 
 /// See the module head.

@@ -71,7 +71,7 @@ impl Report {
         // Numbers that are given here are the journal's first.
         let head = |(rank, journal): (&Rank, &Journaled)| {
             let serial = serials.get(rank).copied().unwrap_or(journal.serial);
-            self.write_head(*rank, &JournalHead { serial, ..ended(&journal.head) })
+            self.write_head(*rank, &JournalHead { serial, ..ended(journal) })
         };
         // What has two names for a moment is found again; what has none would be lost.
         plan.steps = vec![self.journals.iter().map(head).collect(), ops, last];
@@ -157,7 +157,7 @@ impl Report {
             let Journaled { head, next, serial, last, .. } = journal;
             // What is before it the next server deletes.
             let first = last.map_or(head.first, |last| last + 1).max(head.first);
-            self.write_head(*rank, &JournalHead { first, sequence: *next, serial: *serial, ..ended(head) })
+            self.write_head(*rank, &JournalHead { first, sequence: *next, serial: *serial, ..ended(journal) })
         });
         let heads = heads.collect();
         let said = self
@@ -169,9 +169,10 @@ impl Report {
     }
 }
 
-/// Without clients and what they were answered.
-fn ended(head: &JournalHead) -> JournalHead {
-    JournalHead { clients: Vec::new(), answers: Vec::new(), ..head.clone() }
+/// Without clients and what they were answered. What they may have written the next server looks for.
+fn ended(journal: &Journaled) -> JournalHead {
+    let writers = journal.writers.all();
+    JournalHead { clients: Vec::new(), answers: Vec::new(), writers, ..journal.head.clone() }
 }
 fn set_head(head: &Head) -> SubOp {
     SubOp::SetAttr { name: HEAD_ATTR.into(), value: head.to_bytes().into() }

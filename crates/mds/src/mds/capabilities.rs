@@ -43,7 +43,10 @@ impl Mds {
         }
         match (&request.call, &mut outcome.answer) {
             (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
-                changes.is_of_data() && self.caps.is_open(*ino) && !self.caps.stop(*ino, client, request.number)
+                let is_open = changes.is_of_data() && self.caps.is_open(*ino);
+                // What an evicted client has written there is not known yet.
+                (is_open && !self.caps.stop(*ino, client, request.number))
+                    || (changes.size.is_some() && self.probing.has(*ino))
             }
             (FsCall::Alone { ino, ends: false }, FsAnswer::Node { .. }) => !self.caps.stop(*ino, client, ALONE),
             (
@@ -131,6 +134,7 @@ impl Mds {
         } else {
             self.caps.open(client, ino, write);
         }
+        self.record(client, ino);
     }
     /// What another client keeps of a file's attributes is old as soon as this one may write
     /// unseen.

@@ -17,7 +17,7 @@ impl Mds {
                 let is_due =
                     |inode: &Inode| inode.links > 0 || !self.caps.is_open(ino) || inode.stale_to() > inode.size;
                 // As long as that it has no name, or was cut off, could be lost, its data stays.
-                inode.is_some_and(is_due) && !self.fresh.contains_key(&ino)
+                inode.is_some_and(is_due) && !self.fresh.contains_key(&ino) && !self.probing.has(ino)
             };
             let Some(ino) = self.removing.next(is_ready) else { return };
             let Some(inode) = self.tree.inode(ino) else { continue };

@@ -2,11 +2,11 @@
 //! they send can reach what others are given then.
 //!
 //! ```text
-//!  evict ─▶ fencing ── in force ──▶ session removed, FsEvicted said, others go on
+//!  evict ─▶ fencing ── in force ──▶ what it wrote is found ─▶ session removed, FsEvicted said, others go on
 //!   │         └─ refused for the moment, or failed: again after a second
-//!   └ the engine cannot fence: removed at once
+//!   └ the engine cannot fence: the same at once
 //! ```
-//! Until the fence is in force all that such a client has stays its own: what it has open, its
+//! Until its session is removed all that such a client has stays its own: what it has open, its
 //! locks, its shares. No request of it is taken, and its greetings wait. A fence is of one instance
 //! and all earlier ones. The client goes on as a later one; if that greets first, the former one's
 //! session ends in the same way before it is welcomed.
@@ -111,7 +111,10 @@ impl Mds {
                     self.under_way.insert(id, Purpose::Fence(client));
                     self.evicting.open.insert(client, (instance, true));
                 }
-                Err(Refused::Unsupported) => self.end_evicted(client),
+                Err(Refused::Unsupported) => {
+                    self.evicting.open.insert(client, (instance, true));
+                    self.begin_probing(client);
+                }
                 Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {
                     self.evicting.again_at = self.now + AGAIN;
                     return;
@@ -123,14 +126,14 @@ impl Mds {
         if well {
             // There is room for another one.
             self.evicting.again_at = self.now;
-            self.end_evicted(client);
+            self.begin_probing(client);
         } else if let Some((_, begun)) = self.evicting.open.get_mut(&client) {
             (*begun, self.evicting.again_at) = (false, self.now + AGAIN);
         }
     }
 
-    /// Nothing of it is executed any more.
-    fn end_evicted(&mut self, client: ClientId) {
+    /// Nothing of it is executed any more, and what was is known.
+    pub(super) fn end_evicted(&mut self, client: ClientId) {
         let Some((instance, _)) = self.evicting.open.remove(&client) else { return };
         self.evicting.ended.insert(client, instance);
         self.out.push((client, Say::Evicted(FsEvicted { instance })));

@@ -28,6 +28,10 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// Where an inode is said to be.
+    pub fn hint(&mut self, ino: Ino, place: (Ino, Name)) {
+        self.hints.insert(ino, place);
+    }
     fn told(&self, ino: Ino) -> Option<(Ino, Name)> {
         self.hints.get(&ino).or_else(|| self.parents.get(&ino)).cloned()
     }
@@ -41,8 +45,12 @@ impl Places {
 impl Mds {
     /// A request says where its file is.
     pub(super) fn note_hint(&mut self, call: &FsCall, place: Option<&FsPlace>) {
-        if let (Some(place), Some(ino)) = (place, call.ino()) {
-            self.places.hints.insert(ino, (place.dir, place.name.clone()));
+        let Some(ino) = call.ino() else { return };
+        // Of one that is open for writing the place is known.
+        if let Some(place) = self.writers.place(ino) {
+            self.places.hint(ino, place.clone());
+        } else if let Some(place) = place {
+            self.places.hint(ino, (place.dir, place.name.clone()));
         }
     }
     /// No request waits.

@@ -50,10 +50,13 @@ impl Mds {
 
     pub(super) fn replay(&mut self) {
         let Phase::Reading { object, next, batches } = std::mem::replace(&mut self.phase, Phase::Live) else { return };
-        let JournalHead { mut serial, clients, answers, stale, .. } = std::mem::take(&mut self.head);
+        let JournalHead { mut serial, clients, answers, stale, writers, .. } = std::mem::take(&mut self.head);
         let is_new = next == 0;
         for known in clients {
             self.inherit_client(known, 0);
+        }
+        for writer in writers {
+            self.writers.apply(writer, 0);
         }
         for answered in answers {
             self.inherit_answer(answered, 0);
@@ -63,11 +66,15 @@ impl Mds {
             for known in batch.clients {
                 self.inherit_client(known, batch.sequence);
             }
+            for writer in batch.writers {
+                self.writers.apply(writer, batch.sequence);
+            }
             for answered in batch.answers {
                 self.inherit_answer(answered, batch.sequence);
             }
             for change in batch.changes {
                 self.removing.see(&change, self.config.rank);
+                self.writers.see(&change);
                 if let Change::End { .. } = &change {
                     self.dirty.note(&change);
                 }
@@ -84,6 +91,7 @@ impl Mds {
         self.expected = self.sessions.keys().copied().collect();
         self.quiet_until = self.now + GRACE;
         self.tells_first = true;
+        self.probe_forgotten();
         self.writing.ended = self.now;
         let strays = Ino::strays(self.config.rank);
         self.wanted = std::iter::once(strays).chain(stale).collect();
@@ -92,6 +100,7 @@ impl Mds {
 
     fn inherit_client(&mut self, Known { client, instance, here }: Known, since: u64) {
         self.sessions.remove(&client);
+        self.writers.forget(client);
         if here {
             self.sessions.insert(client, Session { instance, since, heard: self.now, ..Session::default() });
         }

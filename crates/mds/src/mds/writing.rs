@@ -225,6 +225,7 @@ impl Mds {
             clients,
             answers,
             stale: stale.into_iter().collect(),
+            writers: self.writers.all(),
         };
         let bytes = head.to_bytes();
         let ops = vec![SubOp::WriteFull { length: bytes.len() as u64 }];

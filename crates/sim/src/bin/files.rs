@@ -27,6 +27,7 @@ fn main() {
                 sum.data += report.data;
                 sum.appends += report.appends;
                 sum.at_once += report.at_once;
+                sum.relics += report.relics;
             }
             Err(_) => {
                 println!("seed {seed} failed");

@@ -19,8 +19,8 @@ use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_history::posix::{Kind, Model};
 use nacre_mds::journal::{self, Batch};
 use nacre_types::{ClientId, Ino};
-use nacre_wire::fs::FileKind;
-use nacre_wire::msg::fs::{FsAnswer, FsCall, rename_flag};
+use nacre_wire::fs::{Entry, FileKind, Inode};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, rename_flag};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A call as its caller sees it; a client's own request, as the client does.
@@ -56,6 +56,8 @@ pub struct Judge {
     /// Changes in the order of the journal: whose they are, and what was answered.
     order: Vec<((ClientId, u64), FsAnswer)>,
     next: u64,
+    /// How large files are by the journal.
+    sizes: BTreeMap<Ino, u64>,
     /// When each client was told last that it came too late.
     evicted: BTreeMap<ClientId, u64>,
     pub batches: u64,
@@ -329,9 +331,42 @@ impl Judge {
         assert!(journal::read(bytes, &mut self.next, &mut batches), "an append is whole, and follows the one before");
         for batch in batches {
             self.batches += 1;
+            let found = self.found_in(&batch);
+            let begins = self.order.len();
             let answers = batch.answers.into_iter();
             self.order.extend(answers.map(|one| ((one.client, one.reply.number), one.reply.answer)));
+            for inode in found {
+                let is_later = |(_, answer): &((ClientId, u64), FsAnswer)| {
+                    answer.nodes().any(|node| node.inode.ino == inode.ino && node.inode.change > inode.change)
+                };
+                let at = self.order[begins..].iter().position(is_later).map_or(self.order.len(), |at| begins + at);
+                self.found(inode, at);
+            }
         }
+    }
+    /// Files that became larger without a request: what an evicted client had written was found.
+    fn found_in(&mut self, batch: &Batch) -> Vec<Inode> {
+        let answers = || batch.answers.iter().flat_map(|one| one.reply.answer.nodes());
+        let mut found = Vec::new();
+        for change in &batch.changes {
+            if let nacre_mds::change::Change::Set { entry: Entry::Inode { inode, .. }, .. } = change
+                && inode.is_file()
+                && self.sizes.insert(inode.ino, inode.size).is_some_and(|before| before != inode.size)
+                && !answers().any(|node| node.inode.ino == inode.ino && node.inode.change == inode.change)
+            {
+                found.push(inode.clone());
+            }
+        }
+        found
+    }
+    /// As if a client had told it at that place of the journal.
+    fn found(&mut self, inode: Inode, at: usize) {
+        let who = (ClientId(0), inode.change << 32 | inode.ino.0 & 0xffff_ffff);
+        let call = FsCall::Wrote { ino: inode.ino, size: inode.size, mtime: inode.mtime };
+        let seen = Seen { call, begun: 0, ended: None, safe: true, evicted: false, called: false };
+        self.requests.insert(who, seen);
+        let node = FsNode { inode, head: None, home: None };
+        self.order.insert(at, (who, FsAnswer::Node { node, made: false }));
     }
 
     /// Judges; `lives` are the clients that have not died.

@@ -2,6 +2,7 @@
 //! reads and writes a file of its own.
 
 use super::data;
+use super::relics::{Relic, Synced};
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
@@ -99,6 +100,8 @@ pub struct Own {
     ino: Option<Ino>,
     open: bool,
     content: Vec<u8>,
+    /// What is known of it if its client dies now.
+    synced: Option<Synced>,
     /// What it asked last, and the content if it succeeds.
     asked: Option<(CallId, Step, Vec<u8>)>,
     next: u8,
@@ -128,7 +131,8 @@ impl Own {
         let sum: u32 = name.bytes().map(u32::from).sum();
         let most = if sum.is_multiple_of(3) { OWN_FAR } else { OWN_MAX };
         let name = Name::from(name);
-        Self { name, ino: None, open: false, content: Vec::new(), asked: None, next: 0, most, stale: None, steps: 0 }
+        let (content, synced) = (Vec::new(), None);
+        Self { name, ino: None, open: false, content, synced, asked: None, next: 0, most, stale: None, steps: 0 }
     }
     pub const fn is_waiting(&self) -> bool {
         self.asked.is_some() || self.stale.is_some()
@@ -163,6 +167,7 @@ impl Own {
                 let end = (offset + length) as usize;
                 content.resize(content.len().max(end), 0);
                 content[offset as usize..end].fill(self.next);
+                self.synced.iter_mut().for_each(|synced| synced.written(offset, offset + length));
                 let data = Bytes::from(vec![self.next; length as usize]);
                 (Step::Write, Ask::Write { ino, offset, data })
             }
@@ -173,6 +178,7 @@ impl Own {
             14..16 => {
                 let size = rng.below(self.most);
                 content.resize(size as usize, 0);
+                self.synced.iter_mut().for_each(|synced| synced.resized(size));
                 let changes = FsChanges { size: Some(size), ..FsChanges::default() };
                 (Step::Resize, Ask::Names(FsCall::Set { ino, changes }))
             }
@@ -180,11 +186,13 @@ impl Own {
                 let (offset, length) = (rng.below(self.most), 1 + rng.below(20_000));
                 let end = content.len().min((offset + length) as usize);
                 content[end.min(offset as usize)..end].fill(0);
+                self.synced.iter_mut().for_each(|synced| synced.written(offset, end as u64));
                 (Step::Zero, Ask::Zero { ino, offset, length })
             }
             22 => {
                 let size = rng.below(self.most);
                 content.resize(content.len().max(size as usize), 0);
+                self.synced.iter_mut().for_each(|synced| synced.extended(size));
                 (Step::Extend, Ask::Extend { ino, size })
             }
             23 => {
@@ -197,7 +205,15 @@ impl Own {
         };
         self.asked = Some((begin(ask), step, content));
     }
-    /// Its client was evicted: it begins anew, with another file.
+    /// Whether nothing has been done since all of its file was synchronized.
+    pub fn is_synced(&self) -> bool {
+        self.synced.as_ref().is_some_and(Synced::is_all)
+    }
+    /// What there must be of its file when its client is no more.
+    pub fn relic(&mut self) -> Option<Relic> {
+        Some(Relic { name: self.name.clone(), ino: self.ino?, synced: self.synced.take()? })
+    }
+    /// Its client was evicted: it begins again, with another file.
     pub fn begin_again(&mut self, name: &str) {
         let asked = self.asked.take();
         // Evicted twice, it may still wait for what it had asked before the first time.
@@ -244,6 +260,9 @@ impl Own {
             }
             (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
+        }
+        if step == Step::Sync {
+            self.synced = Some(Synced::new(&content));
         }
         self.content = content;
         true

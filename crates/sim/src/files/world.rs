@@ -5,6 +5,7 @@ use super::judge::Judge;
 use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
+use super::relics::Relic;
 use super::view::{Asked, Keys, Objects};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
@@ -57,6 +58,8 @@ pub struct Report {
     pub appends: u64,
     /// Calls that were answered between two turns.
     pub at_once: u64,
+    /// Files with something synchronized whose clients died or came too late.
+    pub relics: u64,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
@@ -124,6 +127,8 @@ enum Event {
     },
     Fault,
     /// A client stands still until then, and the rank's holder dies.
+    /// A client and the holder of the rank lose their power at once.
+    PowerCut(ClientId),
     Overtaken {
         who: ClientId,
         until: u64,
@@ -157,6 +162,7 @@ struct World {
     /// What comes after what: messages of a pair, operations of a client on an object.
     after: BTreeMap<(ClientId, Vec<u8>), u64>,
     judge: Judge,
+    relics: Vec<Relic>,
     diary: Diary,
     book: Book,
     faults: bool,
@@ -235,6 +241,7 @@ impl World {
             cuts: BTreeMap::new(),
             after: BTreeMap::new(),
             judge: Judge::default(),
+            relics: Vec::new(),
             diary: Diary::default(),
             book: Book::default(),
             faults: true,
@@ -372,6 +379,7 @@ impl World {
             }
             Event::Fault => self.fault(),
             Event::Overtaken { who, until } => self.overtake(who, until),
+            Event::PowerCut(who) => self.cut_power(who),
             Event::Expire => {
                 if self.schedule.now >= self.minority_until {
                     self.registry.expire(self.schedule.now);
@@ -491,6 +499,7 @@ impl World {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
                 if fs.evictions() != before {
+                    self.relics.extend(own.relic());
                     own.begin_again(&format!("own.{id}.{}", fs.evictions()));
                     self.report.evictions += 1;
                     self.judge.on_evicted(now, id);
@@ -575,6 +584,10 @@ impl World {
             self.judge.on_ended(now, id, call, &outcome);
             if own.on_ended(call, &outcome) {
                 self.report.own += 1;
+                // What was synchronized just now is in no journal yet.
+                if self.faults && own.is_synced() && self.rng.one_in(12) {
+                    self.schedule.push(now + self.rng.below(5 * MS), Event::PowerCut(id));
+                }
             } else if data.on_ended(now, &mut self.diary, call, &outcome) {
                 self.report.data += 1;
             } else if log.on_ended(now, &mut self.book, call, &outcome) {
@@ -711,7 +724,9 @@ impl World {
     }
 
     fn kill(&mut self, id: ClientId) {
-        self.nodes.remove(&id);
+        if let Some(Node { role: Role::Client { own, .. }, .. }) = &mut self.nodes.remove(&id) {
+            self.relics.extend(own.relic());
+        }
         self.diary.on_lost(id, false);
         self.book.on_lost(id);
         let slot = self.slots.iter().position(|slot| *slot == Some(id)).expect("each node has a slot");
@@ -797,6 +812,16 @@ impl World {
         })
     }
 
+    fn cut_power(&mut self, who: ClientId) {
+        if self.faults && self.nodes.contains_key(&who) {
+            self.note(|| format!("{who} and the holder lose their power"));
+            self.kill(who);
+            if let Some(holder) = self.holder() {
+                self.kill(self.slots[holder].expect("it has the rank"));
+            }
+        }
+    }
+
     /// What a client has begun is late, and it comes too late to the next holder.
     fn overtake(&mut self, who: ClientId, until: u64) {
         let Some(node) = self.nodes.get_mut(&who) else { return };
@@ -826,6 +851,8 @@ impl World {
         });
         expected.sort();
         assert_eq!(shown, expected, "what a new client sees");
+        self.relics.iter().for_each(|relic| relic.check(&shown, &self.memory));
+        self.report.relics = self.relics.len() as u64;
         super::checked::check(&mut self.memory, Name::from("home.1"));
         self.report.batches = self.judge.batches;
         self.report.digest = self.digest.digest128();

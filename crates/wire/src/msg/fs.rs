@@ -61,7 +61,7 @@ pub struct FsSession {
 wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, opens, locks, waits });
 
 /// A file that is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsOpens {
     /// Which.
     pub ino: Ino,
@@ -73,8 +73,10 @@ pub struct FsOpens {
     pub cap: FsCap,
     /// It has been answered [`FsCall::Alone`], and has not ended that.
     pub alone: bool,
+    /// Where it was seen last.
+    pub place: Option<FsPlace>,
 }
-wire_fields!(FsOpens { ino, reads, writes, cap, alone });
+wire_fields!(FsOpens { ino, reads, writes, cap, alone, place });
 
 /// What a client may do with the data of a file that it has open; each may do what those before it may
 /// (CEPH-03, -08).

@@ -145,7 +145,7 @@ fn stale() -> Vec<FsStale> {
     ]
 }
 fn opens() -> FsOpens {
-    FsOpens { ino: ino(), reads: 3, writes: 2, cap: FsCap::Sync {}, alone: true }
+    FsOpens { ino: ino(), reads: 3, writes: 2, cap: FsCap::Sync {}, alone: true, place: Some(place()) }
 }
 fn lock() -> FsLock {
     FsLock { ino: ino(), owner: 0x1122_3344_5566_7788, pid: 9, flock: false, start: 4, end: u64::MAX, exclusive: true }

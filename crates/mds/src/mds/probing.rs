@@ -1,0 +1,271 @@
+//! What an evicted client has written to files and not told (CEPH-03, -23): found in their objects.
+//!
+//! ```text
+//!  its fence is in force ─▶ each file that it had open for writing ─▶ how long are its objects, as far as
+//!  Layout::reach beyond what is known? ─▶ how large it is, and that it was written now ─▶ its session ends
+//! ```
+//! So what it had synchronized is in the file, though it had told no server that survived; and no data
+//! is left beyond what is known, to show up in a hole later.
+//!
+//! A file becomes as large as its data goes on without a hole: behind one is what the client was still
+//! writing when it died, and a log with zeros in it is worse than a shorter one. That is removed. (A client
+//! that leaves a hole waits for the journal before it says that it has synchronized.) Where others write at
+//! the same time it may be theirs, and stays.
+//!
+//! Until its session ends what it has open stays its own. A file that another client cuts off waits for
+//! this, as does the removal of its data. What was evicted in a repair, which knows no sessions, is
+//! looked at by the next holder of the rank before it serves.
+//!
+//! Invariant: nothing of a file that is being looked at is cut off.
+
+use super::*;
+
+/// Files that are looked at at a time.
+const AT_ONCE: usize = 16;
+/// Objects of each.
+const PARTS_AT_ONCE: usize = 16;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(super) struct Probing {
+    /// Whose files, and which are left.
+    clients: BTreeMap<ClientId, BTreeSet<Ino>>,
+    files: BTreeMap<(ClientId, Ino), Probe>,
+    /// Those of them that have no session.
+    forgotten: BTreeSet<ClientId>,
+    /// Files whose directories cannot be read: for the next holder of the rank.
+    unread: BTreeSet<(ClientId, Ino)>,
+}
+
+/// A file that is looked at.
+#[derive(Debug)]
+struct Probe {
+    layout: Layout,
+    /// The next object, and the one behind the last.
+    next: u64,
+    last: u64,
+    under_way: usize,
+    /// How long objects are.
+    lengths: BTreeMap<u64, u64>,
+    /// How far that counts.
+    until: u64,
+}
+
+impl Probe {
+    fn of(inode: &Inode) -> Option<Self> {
+        let layout = inode.layout?;
+        let data_to = inode.data_to();
+        // Beyond its end is only what was cut off: its clients wait until that is gone.
+        let until = if inode.stale_to() > inode.size { inode.size } else { data_to + layout.reach() };
+        let until = until.min(layout.data_max());
+        let set = u64::from(layout.object) * u64::from(layout.count);
+        let first = data_to / set * u64::from(layout.count);
+        let last = if until > data_to { layout.objects(until) } else { first };
+        Some(Self { layout, next: first, last, under_way: 0, lengths: BTreeMap::new(), until })
+    }
+    const fn is_done(&self) -> bool {
+        self.under_way == 0 && self.next >= self.last
+    }
+    /// Where what was found ends.
+    fn end(&self) -> u64 {
+        let ends = self.lengths.iter().map(|(number, length)| self.layout.end_of(*number, *length));
+        ends.max().unwrap_or(0).min(self.until)
+    }
+    /// How far it goes on from there without a hole.
+    fn whole_from(&self, from: u64) -> u64 {
+        let mut at = from;
+        while at < self.until {
+            let (number, offset, left) = self.layout.place(at);
+            let length = self.lengths.get(&number).copied().unwrap_or(0);
+            let there = length.saturating_sub(offset).min(left);
+            at += there;
+            if there < left {
+                break;
+            }
+        }
+        at.min(self.until)
+    }
+}
+
+impl Probing {
+    /// Whether it is not known yet how far a file is written.
+    pub fn has(&self, ino: Ino) -> bool {
+        self.clients.values().any(|files| files.contains(&ino))
+    }
+    /// Whether that is so of files whose writers have no session any more.
+    pub fn has_forgotten(&self) -> bool {
+        !self.forgotten.is_empty()
+    }
+    fn drop_file(&mut self, client: ClientId, ino: Ino) {
+        self.files.remove(&(client, ino));
+        if let Some(files) = self.clients.get_mut(&client) {
+            files.remove(&ino);
+        }
+    }
+}
+
+impl Mds {
+    /// A client executes nothing any more: what it had open for writing is looked at.
+    pub(super) fn begin_probing(&mut self, client: ClientId) {
+        let files = self.writers.of(client).into_iter().collect();
+        self.probing.clients.insert(client, files);
+    }
+    /// The same for all who had a file open when a repair ended their sessions.
+    pub(super) fn probe_forgotten(&mut self) {
+        let gone: Vec<ClientId> = self.writers.clients().filter(|client| !self.sessions.contains_key(client)).collect();
+        for client in gone {
+            self.probing.forgotten.insert(client);
+            self.begin_probing(client);
+        }
+    }
+
+    /// Goes on with all files that are looked at.
+    pub(super) fn probe(&mut self) {
+        let some = |(client, files): (&ClientId, &BTreeSet<Ino>)| {
+            let client = *client;
+            files.iter().take(AT_ONCE).map(move |ino| (client, *ino)).collect::<Vec<_>>()
+        };
+        let files: Vec<(ClientId, Ino)> = self.probing.clients.iter().flat_map(some).collect();
+        for (client, ino) in files {
+            self.probe_file(client, ino);
+        }
+        let over = |(client, files): (&ClientId, &BTreeSet<Ino>)| files.is_empty().then_some(*client);
+        let over: Vec<ClientId> = self.probing.clients.iter().filter_map(over).collect();
+        for client in over {
+            self.probing.clients.remove(&client);
+            self.probed(client);
+        }
+    }
+
+    fn probe_file(&mut self, client: ClientId, ino: Ino) {
+        if !self.probing.files.contains_key(&(client, ino)) {
+            let Some(inode) = self.tree.inode(ino) else { return self.find_written(client, ino) };
+            match Probe::of(inode) {
+                Some(probe) => drop(self.probing.files.insert((client, ino), probe)),
+                None => return self.probing.drop_file(client, ino),
+            }
+        }
+        let probe = self.probing.files.get_mut(&(client, ino)).expect("it was just put there");
+        let mut numbers = Vec::new();
+        while probe.under_way < PARTS_AT_ONCE && probe.next < probe.last {
+            numbers.push(probe.next);
+            probe.next += 1;
+            probe.under_way += 1;
+        }
+        let (pool, is_done) = (probe.layout.pool, probe.is_done());
+        for number in numbers {
+            let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Stat {}];
+            let operation = Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            self.queue.push_back((operation, Purpose::Probe { client, ino, number }));
+        }
+        if is_done {
+            self.found_written(client, ino);
+        }
+    }
+
+    /// The inode of such a file is read.
+    fn find_written(&mut self, client: ClientId, ino: Ino) {
+        if let Some((Some(place), _)) = self.writers.get(client, ino) {
+            self.places.hint(ino, place.clone());
+        }
+        if let Err(errno) = self.seek(Missing::Inode(ino)) {
+            if errno == EIO {
+                self.probing.unread.insert((client, ino));
+            }
+            self.probing.drop_file(client, ino);
+        }
+    }
+
+    /// How long an object is; `None`: there is none, or it cannot be said.
+    pub(super) fn on_probed(&mut self, client: ClientId, ino: Ino, number: u64, done: Option<&nacre_client::Done>) {
+        let Some(probe) = self.probing.files.get_mut(&(client, ino)) else { return };
+        probe.under_way -= 1;
+        let results = done.map(|done| &done.results[..]).unwrap_or_default();
+        for reply in results {
+            if let SubReply::Stat { size, .. } = reply {
+                probe.lengths.insert(number, *size);
+            }
+        }
+    }
+
+    /// All objects of a file have been looked at.
+    fn found_written(&mut self, client: ClientId, ino: Ino) {
+        let Some(inode) = self.tree.inode(ino) else { return self.find_written(client, ino) };
+        let (probe, data_to) = (&self.probing.files[&(client, ino)], inode.data_to());
+        let end = probe.end();
+        let whole = if self.caps.is_alone(ino, client) { probe.whole_from(inode.size) } else { end };
+        let found = Written { size: inode.size.max(whole), end: end.max(data_to) };
+        let wrote = self.writers.get(client, ino).is_some_and(|(_, wrote)| wrote);
+        if end <= data_to && !wrote {
+            return self.probing.drop_file(client, ino);
+        }
+        let setting = Setting {
+            rank: self.config.rank,
+            now: self.stamp(),
+            ino,
+            layout: self.config.layout,
+            is_open: &|ino| self.caps.is_open(ino),
+            // It may have no name any more.
+            again: true,
+            is_settling: &|ino| self.settling.contains_key(&ino),
+        };
+        match evaluate_found(&self.tree, ino, found, &setting) {
+            Verdict::Done(outcome) => {
+                self.change_unasked(&outcome.changes);
+                self.probing.drop_file(client, ino);
+            }
+            // Again with the next turn.
+            Verdict::Busy(_) => {}
+            Verdict::Wants(missing) => {
+                if self.seek(missing).is_err() {
+                    self.probing.drop_file(client, ino);
+                }
+            }
+        }
+    }
+    /// Changes for which no client has asked: others forget what they keep of that.
+    fn change_unasked(&mut self, changes: &[Change]) {
+        let mut waits = Vec::new();
+        for change in changes {
+            self.shares.on_change(None, change, &self.tree, &mut waits);
+        }
+        let batch = self.journal.push(changes, None);
+        for change in changes {
+            self.note_fresh(None, batch, change, &waits);
+            self.apply(change.clone());
+        }
+        self.try_again = true;
+    }
+
+    /// All that a client had open for writing is known.
+    fn probed(&mut self, client: ClientId) {
+        if self.probing.forgotten.remove(&client) {
+            self.end_forgotten(client);
+        } else {
+            let places = self.unread_of(client);
+            self.end_evicted(client);
+            for (ino, place) in places {
+                self.record_open(client, ino, place);
+            }
+        }
+        self.try_again = true;
+    }
+    fn end_forgotten(&mut self, client: ClientId) {
+        let unread = self.unread_of(client);
+        let batch = self.journal.number();
+        for ino in self.writers.of(client) {
+            if !unread.contains_key(&ino)
+                && let Some((writer, since)) = self.writers.close(client, ino, batch)
+            {
+                self.journal.push_writer(writer, since);
+            }
+        }
+    }
+    /// What could not be looked at, since its directory cannot be read, and where it is.
+    fn unread_of(&mut self, client: ClientId) -> BTreeMap<Ino, Option<(Ino, Name)>> {
+        let unread = self.probing.unread.extract_if(.., |(who, _)| *who == client);
+        let writers = &self.writers;
+        let place = |ino| writers.get(client, ino).and_then(|(place, _)| place.cloned());
+        unread.map(|(_, ino)| (ino, place(ino))).collect()
+    }
+}

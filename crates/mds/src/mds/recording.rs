@@ -1,0 +1,63 @@
+//! The journal says which client has which file open for writing (see [`crate::writers`]).
+//!
+//! ```text
+//!  first Open or Make for writing ─▶ Writer here ─▶ answered as early: safe when that is
+//!  Wrote, Comply ─▶ wrote
+//!  last Close ─▶ gone     a greeting names it ─▶ here     caught up, and it was not named ─▶ gone
+//! ```
+//! Invariant: a client that was told that its opening is safe is known, until its session ends, to the
+//! rank's next holder as one that may have written the file.
+
+use super::*;
+
+impl Mds {
+    /// A client has opened a file, or closed it.
+    pub(super) fn record(&mut self, client: ClientId, ino: Ino) {
+        let batch = self.journal.number();
+        match (self.caps.writes(client, ino), self.writers.has(client, ino)) {
+            (true, false) => self.record_open(client, ino, None),
+            (false, true) => {
+                if let Some((writer, since)) = self.writers.close(client, ino, batch) {
+                    self.journal.push_writer(writer, since);
+                }
+            }
+            _ => {}
+        }
+    }
+    /// `place`: where its client saw it last.
+    pub(super) fn record_open(&mut self, client: ClientId, ino: Ino, place: Option<(Ino, Name)>) {
+        let batch = self.journal.number();
+        let known = self.tree.place(ino).map(|(dir, name)| (dir, name.clone()));
+        let writer = self.writers.open(client, ino, known.or(place), batch);
+        self.journal.push_writer(writer, batch);
+    }
+    /// What a client names to this holder for the first time.
+    pub(super) fn record_opens(&mut self, client: ClientId, opens: &[FsOpens]) {
+        for open in opens.iter().filter(|open| open.writes > 0) {
+            if !self.writers.has(client, open.ino) {
+                let place = open.place.clone().map(|place| (place.dir, place.name));
+                self.record_open(client, open.ino, place);
+            }
+        }
+    }
+    /// A client has sent again all that was not safe: what it has not open it has closed.
+    pub(super) fn forget_closed(&mut self, client: ClientId) {
+        for ino in self.writers.of(client) {
+            self.record(client, ino);
+        }
+    }
+    /// A client may have said that it has written a file.
+    pub(super) fn note_written(&mut self, client: ClientId, call: &FsCall, answer: &FsAnswer) {
+        if let (FsCall::Wrote { ino, .. } | FsCall::Comply { ino, written: true, .. }, FsAnswer::Node { .. }) =
+            (call, answer)
+            && let Some((writer, since)) = self.writers.wrote(client, *ino)
+        {
+            self.journal.push_writer(writer, since);
+        }
+    }
+    /// The batch that says that a client has a file open for writing, if it is not safe.
+    pub(super) fn unsafe_opening(&self, client: ClientId, opened: Option<Opened>) -> Option<u64> {
+        let file = opened.filter(|opened| opened.write).and_then(Opened::file)?;
+        self.writers.batch(client, file).filter(|batch| *batch >= self.journal.safe())
+    }
+}

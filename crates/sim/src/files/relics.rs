@@ -1,0 +1,83 @@
+//! What programs had synchronized when their clients died or came too late: it must be in their files.
+//!
+//! What such a program did after its last `fsync` may have happened or not.
+
+use super::world::layout;
+use nacre_conformance::memory::Memory;
+use nacre_types::{Ino, Name};
+use nacre_wire::fs::data_name;
+use std::collections::BTreeMap;
+
+/// What is known of a file of which some was synchronized.
+#[derive(Clone, Debug)]
+pub struct Synced {
+    /// What each byte is, where that is sure.
+    content: Vec<Option<u8>>,
+    /// How large the file may be.
+    sizes: (u64, u64),
+}
+
+impl Synced {
+    /// All of it was.
+    pub fn new(content: &[u8]) -> Self {
+        let size = content.len() as u64;
+        Self { content: content.iter().map(|byte| Some(*byte)).collect(), sizes: (size, size) }
+    }
+    /// Whether nothing was done since.
+    pub fn is_all(&self) -> bool {
+        let size = self.content.len() as u64;
+        self.sizes == (size, size) && self.content.iter().all(Option::is_some)
+    }
+    /// These bytes were written after that; the file may be larger then.
+    pub fn written(&mut self, offset: u64, end: u64) {
+        let size = self.content.len() as u64;
+        self.content[size.min(offset) as usize..size.min(end) as usize].fill(None);
+        self.extended(end);
+    }
+    /// It is at least as large, or as before.
+    pub fn extended(&mut self, size: u64) {
+        self.sizes.1 = self.sizes.1.max(size);
+    }
+    /// It is so large, or as before.
+    pub fn resized(&mut self, size: u64) {
+        self.content.truncate(size as usize);
+        self.sizes = (self.sizes.0.min(size), self.sizes.1.max(size));
+    }
+}
+
+/// A file whose program is no more.
+#[derive(Debug)]
+pub struct Relic {
+    pub name: Name,
+    pub ino: Ino,
+    pub synced: Synced,
+}
+
+impl Relic {
+    /// Asserts that it is there, of a size as it may be, with the bytes that are sure.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn check(&self, shown: &[(String, Option<Ino>, u64)], memory: &Memory) {
+        let Self { name, ino, synced } = self;
+        let there = shown.iter().find(|(path, ..)| *path == format!("/{name}"));
+        let size = there.filter(|(_, is, _)| *is == Some(*ino)).map(|(.., size)| *size);
+        let size = size.unwrap_or_else(|| panic!("{name} was synchronized and is gone"));
+        let (least, most) = synced.sizes;
+        assert!((least..=most).contains(&size), "{name} has {size} bytes, and was synchronized with {least} to {most}");
+        let layout = layout();
+        let parts: BTreeMap<&Name, &[u8]> = memory
+            .all
+            .iter()
+            .filter(|((pool, _), _)| *pool == layout.pool)
+            .map(|((_, object), content)| (&object.name, &content.data[..]))
+            .collect();
+        let sure = synced.content.iter().enumerate().take(size as usize);
+        for (at, byte) in sure.filter_map(|(at, byte)| Some((at, (*byte)?))) {
+            let (number, offset, _) = layout.place(at as u64);
+            let part = parts.get(&Name::from(&*data_name(*ino, number)));
+            let found = part.and_then(|part| part.get(offset as usize)).copied().unwrap_or(0);
+            assert_eq!(found, byte, "{name}: byte {at} was synchronized");
+        }
+    }
+}
