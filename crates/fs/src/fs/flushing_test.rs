@@ -35,21 +35,36 @@ fn ends(client: &Client) -> Option<u64> {
     client.objects.taken.iter().filter_map(|(_, operation)| end(operation)).max()
 }
 
+/// A client that has the file open for writing, alone; whether its opening is in the journal.
+fn buffering(safe: bool) -> (Client, Option<u64>) {
+    let mut client = Client::new();
+    client.fs.config.dirty_max = 1 << 20;
+    client.objects.room = 99;
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    client.answer_with(opening, node(0), safe);
+    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
+    // How large it is.
+    let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
+    client.answer(number, node(0));
+    client.ended();
+    (client, opening)
+}
+/// All operations under way have been done.
+fn all_done(client: &mut Client) {
+    while !client.objects.taken.is_empty() {
+        client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
+    }
+    client.turn(None);
+}
+
 /// A program writes much, and its server hears of it bit by bit; what is far from all that the server
 /// knows it hears of first. Who looks for what was written, when both have died, looks so far.
 #[test]
 fn no_data_lies_further_than_is_looked_for() {
-    let mut client = Client::new();
-    client.fs.config.dirty_max = 1 << 20;
-    client.objects.room = 99;
-    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node(0));
-    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
-    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
-    let (_, number) = client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100_000]) });
-    client.said.clear();
-    client.answer(number, node(0));
-    assert_eq!(client.ended().len(), 2, "it is buffered");
+    let mut client = buffering(true).0;
+    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100_000]) });
+    assert_eq!(client.ended().len(), 1, "it is buffered");
     let (mut known, mut written) = (0, 0);
     let mut steps = Vec::new();
     while known < 100_000 {
@@ -57,10 +72,7 @@ fn no_data_lies_further_than_is_looked_for() {
         if let Some(end) = ends(&client) {
             assert!(end <= known + REACH, "{end} is beyond what is known, {known}");
             written = end.max(written);
-            while !client.objects.taken.is_empty() {
-                client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
-            }
-            client.turn(None);
+            all_done(&mut client);
         }
         if written == 100_000 && told(&client).is_none() {
             client.ask(Ask::Sync { ino: Some(INO) });
@@ -79,4 +91,63 @@ fn no_data_lies_further_than_is_looked_for() {
     let (number, size) = told(&client).expect("just seen");
     client.answer(Some(number), node(size));
     assert_eq!(ends(&client), Some(size));
+}
+
+/// Writes there and synchronizes that; the server answers and says nothing of its journal. Whether the
+/// program may go on, and what the server was told.
+fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
+    client.ask(Ask::Write { ino: INO, offset, data: Bytes::from(vec![7; 100]) });
+    client.ask(Ask::Sync { ino: Some(INO) });
+    client.ended();
+    all_done(client);
+    let number = told(client).map(|(number, size)| {
+        client.answer_with(Some(number), node(size), false);
+        number
+    });
+    (!client.ended().is_empty(), number)
+}
+
+/// If the client and the server die, the next server looks at the objects of files that the journal
+/// knows as being written: as far as it finds no hole.
+#[test]
+fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
+    let mut client = buffering(true).0;
+    let (over, number) = synced(&mut client, 0);
+    assert!(!over && number.is_some(), "the journal does not have it that it is written");
+    client.is_safe(number);
+    assert_eq!(client.ended().len(), 1);
+    let (over, longer) = synced(&mut client, 50);
+    assert!(over && longer.is_some(), "the server might refuse that");
+    assert_eq!(synced(&mut client, 20), (true, None), "its time is told later");
+    // What lies behind a hole would not be found.
+    let (over, number) = synced(&mut client, 500);
+    assert!(!over);
+    [longer, number].into_iter().for_each(|number| client.is_safe(number));
+    assert_eq!(client.ended().len(), 1);
+    // With the last close the journal forgets it.
+    for call in [
+        FsCall::Close { ino: INO, write: true, size: 0, mtime: Stamp::default() },
+        FsCall::Open { ino: INO, write: true },
+    ] {
+        let (_, number) = client.ask(Ask::Names(call));
+        client.answer(number, node(600));
+    }
+    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
+    let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
+    client.answer(number, node(600));
+    all_done(&mut client);
+    assert!(!synced(&mut client, 20).0);
+}
+
+/// No one would look for what a client writes whose opening the journal does not have.
+#[test]
+fn what_is_new_is_written_when_the_opening_is_safe() {
+    let (mut client, opening) = buffering(false);
+    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100]) });
+    client.ask(Ask::Sync { ino: Some(INO) });
+    assert!(client.objects.taken.is_empty() && told(&client).is_none());
+    assert!(client.said.iter().any(|message| matches!(message, Message::FsSync(_))), "{:?}", client.said);
+    client.is_safe(opening);
+    assert_eq!(ends(&client), Some(100));
 }

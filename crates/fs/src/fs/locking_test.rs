@@ -6,7 +6,7 @@ use nacre_types::{ClientId, Epoch, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::{FsEvicted, FsGrant, FsReply, FsSession, FsWelcome};
+use nacre_wire::msg::fs::{FsEvicted, FsGrant, FsReply, FsSafe, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 
 const SERVER: ClientId = ClientId(9);
@@ -143,6 +143,10 @@ impl Client {
         (call, number)
     }
     pub fn answer(&mut self, number: Option<u64>, answer: FsAnswer) {
+        self.answer_with(number, answer, true);
+    }
+    /// `safe`: it is in the journal.
+    pub fn answer_with(&mut self, number: Option<u64>, answer: FsAnswer, safe: bool) {
         let number = number.expect("it was asked");
         let caps = match &answer {
             FsAnswer::Node { node, .. } => vec![FsGrant { ino: node.inode.ino, cap: FsCap::Sync {} }],
@@ -150,7 +154,7 @@ impl Client {
         };
         let reply = FsReply {
             number,
-            safe: true,
+            safe,
             stamp: Stamp(1),
             place: None,
             keep: false,
@@ -161,6 +165,10 @@ impl Client {
             answer,
         };
         self.turn(Some(Message::FsReply(reply)));
+    }
+    pub fn is_safe(&mut self, number: Option<u64>) {
+        let numbers = number.into_iter().collect();
+        self.turn(Some(Message::FsSafe(FsSafe { numbers })));
     }
     pub fn ended(&mut self) -> Vec<(CallId, Outcome)> {
         let mut ended = Vec::new();
