@@ -9,14 +9,13 @@
 //! refusal or a hang is an error: exit code 1.
 //!
 //! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
-//! * [`load`], [`ledger`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the
+//! * [`load`], [`ledger`]: work in the background; [`trees`]: trees to import; [`hogs`]: others who want the
 //!   machine; `crate::cluster`: the daemons;
 //! * the others: a scenario each.
 
 mod degraded;
 mod faults;
 mod figures;
-mod files;
 mod findings;
 mod full;
 mod growth;
@@ -35,6 +34,7 @@ mod rolling;
 mod saturate;
 mod site;
 mod tree;
+mod trees;
 
 use crate::machine;
 use crate::workspace::Workspace;
