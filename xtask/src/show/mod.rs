@@ -30,6 +30,7 @@ pub mod load;
 mod metadata;
 mod million;
 mod mounted;
+mod mounts;
 mod moves;
 mod programs;
 mod register;
@@ -136,6 +137,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "files",
         about: "suites of others on one mount: pjdfstest, fsx, fio, stress-ng, git, rsync, cargo, databases (root, /dev/fuse)",
         run: files::run,
+    },
+    Scenario {
+        name: "mounts",
+        about: "two mounts, each answer compared with a model, while servers, an OSD and a third mount die (root, /dev/fuse)",
+        run: mounts::run,
     },
     Scenario {
         name: "tree",
