@@ -22,7 +22,7 @@ use crate::cluster::Cluster;
 use anyhow::{Context, Result};
 use book::Book;
 use pair::Pair;
-use stalls::{Crew, Stalls, Watchdog};
+use stalls::{Crew, Stalls, Watchdog, Worker};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -69,15 +69,15 @@ pub fn run(site: &mut Site) -> Result<()> {
         let mut crew = Crew {
             stop,
             workers: vec![
-                ("pair", first, Some(scope.spawn(move || pair.work(first, stop)))),
-                ("races", second, Some(scope.spawn(move || races::work(&races, second, stop)))),
-                ("book", third, Some(scope.spawn(move || book.work(third, stop)))),
+                Worker("pair", first, Some(scope.spawn(move || pair.work(first, stop)))),
+                Worker("races", second, Some(scope.spawn(move || races::work(&races, second, stop)))),
+                Worker("book", third, Some(scope.spawn(move || book.work(third, stop)))),
             ],
         };
         let _watched = Watchdog::begin(mounts.iter().map(Mount::pid).collect(), WHOLE_MAX);
         through(site, &mut cluster, &mut crew, &places[0])?;
         crew.end()?;
-        for (name, stalls, _) in &crew.workers {
+        for Worker(name, stalls, _) in &crew.workers {
             site.figures.note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
         }
         mounts.into_iter().try_for_each(Mount::end)

@@ -71,12 +71,15 @@ impl Drop for Watchdog {
     }
 }
 
+/// What one does, how long its calls take, and its thread until that has ended.
+pub struct Worker<'scope>(pub &'static str, pub &'scope Stalls, pub Option<ScopedJoinHandle<'scope, Result<()>>>);
+
 /// All that work in the background.
 pub struct Crew<'scope> {
     /// Tells them to end.
     pub stop: &'scope AtomicBool,
-    /// Names, times, threads.
-    pub workers: Vec<(&'static str, &'scope Stalls, Option<ScopedJoinHandle<'scope, Result<()>>>)>,
+    /// Who.
+    pub workers: Vec<Worker<'scope>>,
 }
 
 impl Crew<'_> {
@@ -86,7 +89,7 @@ impl Crew<'_> {
     /// What a worker found that ended.
     pub fn begin(&mut self) -> Result<()> {
         self.alive()?;
-        for (_, stalls, _) in &self.workers {
+        for Worker(_, stalls, _) in &self.workers {
             stalls.take();
         }
         Ok(())
@@ -96,24 +99,25 @@ impl Crew<'_> {
     /// # Errors
     /// When one does not go on, or found something wrong.
     pub fn longest(&mut self) -> Result<(Duration, String)> {
-        let from: Vec<u64> = self.workers.iter().map(|(_, stalls, _)| stalls.calls()).collect();
+        let from: Vec<u64> = self.workers.iter().map(|Worker(_, stalls, _)| stalls.calls()).collect();
         let begun = Instant::now();
         loop {
             self.alive()?;
-            let waits = self.workers.iter().zip(&from).find(|((_, stalls, _), from)| stalls.calls() < *from + GOES_ON);
-            let Some(((name, ..), _)) = waits else { break };
+            let waits =
+                self.workers.iter().zip(&from).find(|(Worker(_, stalls, _), from)| stalls.calls() < *from + GOES_ON);
+            let Some((Worker(name, ..), _)) = waits else { break };
             if begun.elapsed() > HANG {
                 bail!("{name} does not go on for {} s", HANG.as_secs());
             }
             sleep(Duration::from_millis(10));
         }
-        let all = self.workers.iter().map(|(name, stalls, _)| (stalls.take(), name));
+        let all = self.workers.iter().map(|Worker(name, stalls, _)| (stalls.take(), name));
         let (longest, name) = all.max().expect("there are workers");
         Ok((longest.0, format!("{name}: {}", longest.1)))
     }
     /// Tells what a worker found that ended.
     fn alive(&mut self) -> Result<()> {
-        for (name, _, thread) in &mut self.workers {
+        for Worker(name, _, thread) in &mut self.workers {
             if thread.as_ref().is_some_and(ScopedJoinHandle::is_finished) {
                 thread.take().expect("just seen").join().expect("a worker does not panic")?;
                 bail!("{name} ended early");
@@ -128,7 +132,7 @@ impl Crew<'_> {
     pub fn end(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let begun = Instant::now();
-        for (name, _, thread) in &mut self.workers {
+        for Worker(name, _, thread) in &mut self.workers {
             while thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
                 if begun.elapsed() > HANG {
                     bail!("{name} does not end");
