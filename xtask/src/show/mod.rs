@@ -14,6 +14,7 @@
 //! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
+mod costs;
 mod degraded;
 mod faults;
 mod figures;
@@ -142,6 +143,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "mounts",
         about: "two mounts, each answer compared with a model, while servers, an OSD and a third mount die (root, /dev/fuse)",
         run: mounts::run,
+    },
+    Scenario {
+        name: "costs",
+        about: "CPU of a file system's calls, beside CephFS with ceph-fuse in the same run (root, /dev/fuse; --only nacre)",
+        run: costs::run,
     },
     Scenario {
         name: "tree",
