@@ -1,4 +1,4 @@
-//! What POSIX says of calls (pjdfstest), and of data in one file whatever is done to it (fsx).
+//! What POSIX says of calls (pjdfstest), and of data in one file after anything that is done to it (fsx).
 
 use super::{Ground, tools};
 use anyhow::{Context, Result, ensure};

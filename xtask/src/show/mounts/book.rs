@@ -1,4 +1,4 @@
-//! A ledger in files: one line a record, each synchronized; what was acknowledged must be there, whatever happens later.
+//! A ledger in files: one line a record, each synchronized; what was acknowledged stays there.
 
 use super::stalls::Stalls;
 use anyhow::{Context, Result, ensure};
