@@ -61,6 +61,44 @@ pub fn obtain() -> Result<()> {
     Ok(())
 }
 
+/// Debian's names of what CephFS needs besides.
+const FILES_PACKAGES: &[(&str, &str, &str)] =
+    &[("ceph-mds", "ceph-mds", "CephFS"), ("ceph-fuse", "ceph-fuse", "CephFS")];
+
+/// Makes sure that CephFS is there, too.
+///
+/// # Errors
+/// Why not, in a sentence.
+pub fn obtain_files() -> Result<()> {
+    obtain()?;
+    crate::install::programs(FILES_PACKAGES)
+}
+
+/// Makes a file system on a cluster that runs, and starts its server; waits until that is active.
+///
+/// # Errors
+/// When one of Ceph's programs does not do what it is told.
+pub fn serve_files(conf: &Path) -> Result<()> {
+    let dir = conf.parent().context("a configuration lies in a folder")?;
+    let ask = |arguments: &[&str]| -> Result<String> {
+        let output = bounded::output(Command::new("ceph").arg("-c").arg(conf).args(arguments), DOWN_MAX)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "`ceph {}`: {}", arguments.join(" "), said.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for pool in ["files.meta", "files.data"] {
+        ask(&["osd", "pool", "create", pool, "32", "32"])?;
+    }
+    ask(&["fs", "new", "files", "files.meta", "files.data"])?;
+    let data = dir.join("mds").join("a");
+    std::fs::create_dir_all(&data).context("a folder for the server")?;
+    let mut server = Command::new("ceph-mds");
+    server.arg("-c").arg(conf).args(["-i", "a", "--mds-data"]).arg(&data);
+    let output = bounded::output(&mut server, DOWN_MAX)?;
+    ensure!(output.status.success(), "ceph-mds: {}", String::from_utf8_lossy(&output.stderr).trim());
+    bounded::until("CephFS has a server", SCRIPT_MAX, || Ok(ask(&["mds", "stat"])?.contains("up:active").then_some(())))
+}
+
 /// The script, wherever this is run.
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/ceph-cluster")

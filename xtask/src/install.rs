@@ -5,6 +5,7 @@
 
 use crate::step::{cargo, program};
 use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
 
 /// A program, the Debian package that has it, and who needs it.
 const PROGRAMS: &[(&str, &str, &str)] = &[
@@ -27,8 +28,16 @@ pub fn everything() -> Result<()> {
             bail!("the Rust component {component} is missing; `rustup component add {component}` installs it");
         }
     }
+    programs(PROGRAMS)
+}
+
+/// Installs those of some programs that are missing: each with its package, and who needs it.
+///
+/// # Errors
+/// As [`everything`].
+pub fn programs(wanted: &[(&str, &str, &str)]) -> Result<()> {
     let mut packages: Vec<&str> = Vec::new();
-    for (name, package, why) in PROGRAMS {
+    for (name, package, why) in wanted {
         if !program(name).args(["--version"]).succeeds() && !packages.contains(package) {
             println!("`{name}` is missing (needed by {why})");
             packages.push(package);
@@ -44,6 +53,19 @@ pub fn everything() -> Result<()> {
     program("apt-get").args(["update"]).run()?;
     let install = program("apt-get").args(["install", "--yes", "--no-install-recommends"]).args(packages);
     install.env("DEBIAN_FRONTEND", "noninteractive").run()
+}
+
+/// A program that a crate has, built into a folder that is ours if it is not there yet; its path.
+///
+/// # Errors
+/// When it cannot be built.
+pub fn from_crate(name: &str, folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("bin").join(name);
+    if !path.exists() {
+        let root = folder.display().to_string();
+        cargo(["install", "--locked", "--root", root.as_str(), name]).run()?;
+    }
+    Ok(path)
 }
 
 /// Whether this is run by the administrator.

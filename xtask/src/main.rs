@@ -74,7 +74,7 @@ const VERBS: &[Verb] = &[
     ),
     (
         "show",
-        "[NAME…|all] [--seconds S] [--rounds N] [--dir DIR] [--base-port PORT] [--nacre FILE] [--record]",
+        "[NAME…|all] [--seconds S] [--rounds N] [--only PART,…] [--dir DIR] [--base-port PORT] [--nacre FILE] [--record]",
         "clusters of processes mistreated: what is claimed, with what was found; without a name, the list",
         show::run,
     ),

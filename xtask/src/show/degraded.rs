@@ -5,9 +5,9 @@
 //!   p99 in peace    overwrites go on         100 B, 4 KiB, 64 KiB        groups that backfill? clients' p99, rate, CPU, disk
 //! ```
 
-use super::files;
 use super::load::{Load, Work, field, overwrite};
 use super::site::Site;
+use super::trees;
 use crate::bench::disk;
 use crate::cluster::{Cluster, succeeds};
 use crate::machine::{self, cpu_seconds};
@@ -132,7 +132,7 @@ fn back(site: &mut Site, cluster: &mut Cluster, object_bytes: f64, alone: &Value
     cluster.kill("osd.1")?;
     cluster.await_osd(1, false, HANG)?;
     export(cluster, &site.dir.join("without-osd.1"))?;
-    let same = files::same(&site.dir.join("without-osd.0"), &site.dir.join("without-osd.1"))?;
+    let same = trees::same(&site.dir.join("without-osd.0"), &site.dir.join("without-osd.1"))?;
     site.figures.note("compared with another OSD dead instead", same as f64, "objects");
     site.figures.proved("with another OSD dead instead, every object is what it was");
     Ok(())

@@ -47,6 +47,7 @@ fn number(value: f64) -> String {
 pub struct Figures {
     figures: Vec<Figure>,
     facts: Vec<String>,
+    skipped: Vec<String>,
 }
 
 impl Figures {
@@ -68,16 +69,27 @@ impl Figures {
         println!("  {what}: right");
         self.facts.push(what.to_owned());
     }
+    /// Something that cannot be tried on this machine. It is no error, and it is no success.
+    pub fn skipped(&mut self, what: &str, why: &str) {
+        println!("  {what}: SKIPPED: {why}");
+        self.skipped.push(format!("{what}: {why}"));
+    }
     /// Takes over another's.
     pub fn extend(&mut self, other: Self) {
         self.figures.extend(other.figures);
         self.facts.extend(other.facts);
+        self.skipped.extend(other.skipped);
     }
     /// One line.
     pub fn summary(&self) -> String {
         let promised: Vec<bool> = self.figures.iter().filter_map(Figure::is_met).collect();
         let missed = promised.iter().filter(|met| !**met).count();
-        format!("{} figures met, {missed} MISSED; {} facts right", promised.len() - missed, self.facts.len())
+        let met = promised.len() - missed;
+        let skipped = match self.skipped.len() {
+            0 => String::new(),
+            count => format!("; {count} SKIPPED"),
+        };
+        format!("{met} figures met, {missed} MISSED; {} facts right{skipped}", self.facts.len())
     }
     /// Adds them to a line of the record.
     pub fn record(&self, line: &mut Value) {
@@ -87,6 +99,7 @@ impl Figures {
         };
         line["figures"] = self.figures.iter().map(figure).collect();
         line["facts"] = self.facts.clone().into();
+        line["skipped"] = self.skipped.clone().into();
     }
 }
 
@@ -116,6 +129,8 @@ mod tests {
         assert_eq!(line["figures"][0]["met"], false);
         assert_eq!(line["figures"][0]["limit"], 1.0);
         assert_eq!(line["facts"][0], "data");
+        figures.skipped("mounting", "no kernel");
+        assert!(figures.summary().ends_with("1 facts right; 1 SKIPPED"));
     }
 
     #[test]

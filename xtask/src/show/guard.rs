@@ -141,7 +141,7 @@ fn is_script(words: &[String]) -> bool {
 }
 
 fn is_ceph(words: &[String]) -> bool {
-    matches!(program_of(words), "ceph-mon" | "ceph-mgr" | "ceph-osd")
+    matches!(program_of(words), "ceph-mon" | "ceph-mgr" | "ceph-osd" | "ceph-mds" | "ceph-fuse")
 }
 
 /// Whether it holds data and is to be told to end.

@@ -9,10 +9,12 @@
 //! refusal or a hang is an error: exit code 1.
 //!
 //! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
-//! * [`load`], [`ledger`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the
+//! * [`load`], [`ledger`]: work in the background; [`trees`]: trees to import; [`hogs`]: others who want the
 //!   machine; `crate::cluster`: the daemons;
+//! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
+mod costs;
 mod degraded;
 mod faults;
 mod figures;
@@ -28,6 +30,8 @@ mod ledger;
 pub mod load;
 mod metadata;
 mod million;
+mod mounted;
+mod mounts;
 mod moves;
 mod programs;
 mod register;
@@ -35,6 +39,7 @@ mod rolling;
 mod saturate;
 mod site;
 mod tree;
+mod trees;
 
 use crate::machine;
 use crate::workspace::Workspace;
@@ -130,6 +135,21 @@ const SCENARIOS: &[Scenario] = &[
         run: findings::run,
     },
     Scenario {
+        name: "files",
+        about: "suites of others on one mount: pjdfstest, fsx, fio, stress-ng, git, rsync, cargo, databases (root, /dev/fuse)",
+        run: files::run,
+    },
+    Scenario {
+        name: "mounts",
+        about: "two mounts, each answer compared with a model, while servers, an OSD and a third mount die (root, /dev/fuse)",
+        run: mounts::run,
+    },
+    Scenario {
+        name: "costs",
+        about: "CPU of a file system's calls, beside CephFS with ceph-fuse in the same run (root, /dev/fuse; --only nacre)",
+        run: costs::run,
+    },
+    Scenario {
         name: "tree",
         about: "10,000 files and 500 MB through the tour: every hash equal, and how much memory is needed",
         run: tree::run,
@@ -145,6 +165,7 @@ struct Wish {
     seconds: Option<u64>,
     rounds: Option<u64>,
     nacre: Option<PathBuf>,
+    only: Vec<String>,
     record: bool,
 }
 
@@ -157,6 +178,7 @@ impl Wish {
             seconds: None,
             rounds: None,
             nacre: None,
+            only: Vec::new(),
             record: false,
         };
         let mut rest = arguments.iter();
@@ -172,6 +194,7 @@ impl Wish {
                     wish.seconds = Some(seconds);
                 }
                 "--rounds" => wish.rounds = Some(next()?.parse().context("--rounds takes a whole number")?),
+                "--only" => wish.only = next()?.split(',').map(str::to_owned).collect(),
                 "--record" => wish.record = true,
                 "all" => wish.names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned())),
                 name if SCENARIOS.iter().any(|scenario| scenario.name == name) => wish.names.push(name.to_owned()),
@@ -219,7 +242,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         println!("\n── {}: {} ──", scenario.name, scenario.about);
         let begun = Instant::now();
         let mut site = Site::new(scenario.name, &nacre, &above, wish.base_port, wish.seconds)?;
-        site.rounds = wish.rounds;
+        (site.rounds, site.only) = (wish.rounds, wish.only.clone());
         let result = (scenario.run)(&mut site);
         if let Err(why) = &result {
             eprintln!("  ERROR {why:#}");

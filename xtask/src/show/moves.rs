@@ -7,9 +7,9 @@
 //! A tree imported in the beginning is exported and compared after each step; loads read back what
 //! they wrote themselves.
 
-use super::files;
 use super::load::{Load, field, overwrite};
 use super::site::Site;
+use super::trees;
 use crate::bounded;
 use crate::cluster::{Cluster, all_groups, succeeds};
 use anyhow::{Context, Result, bail, ensure};
@@ -34,7 +34,7 @@ const CHANGES: u32 = 1_500;
 pub fn run(site: &mut Site) -> Result<()> {
     let dir = site.dir.join("cluster");
     let from = site.dir.join("files");
-    files::make(&from, 400, 2)?;
+    trees::make(&from, 400, 2)?;
     let tree = Tree { from, to: site.dir.join("exported") };
 
     forms(site, &dir, &tree)?;
@@ -67,7 +67,7 @@ impl Tree {
     }
     fn is_there(&self, cluster: &Cluster) -> Result<()> {
         succeeds(cluster.command().args(["object", "export", "data"]).arg(&self.to), COPY_MAX)?;
-        files::same(&self.from, &self.to).context("the tree imported in the beginning")?;
+        trees::same(&self.from, &self.to).context("the tree imported in the beginning")?;
         fs::remove_dir_all(&self.to).context("removing what was exported")
     }
 }

@@ -23,6 +23,8 @@ pub struct Site {
     pub seconds: Option<u64>,
     /// `--rounds`.
     pub rounds: Option<u64>,
+    /// `--only`: parts of a scenario that has parts; all without.
+    pub only: Vec<String>,
     /// What it found.
     pub figures: Figures,
     /// Where logs go when it fails.
@@ -46,7 +48,8 @@ impl Site {
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let guard = Guard::start(nacre, &dir)?;
         let figures = Figures::default();
-        Ok(Self { nacre: nacre.to_owned(), dir, base_port, seconds, rounds: None, figures, kept, guard })
+        let (nacre, only) = (nacre.to_owned(), Vec::new());
+        Ok(Self { nacre, dir, base_port, seconds, rounds: None, only, figures, kept, guard })
     }
 
     /// Makes a cluster of processes and starts it.

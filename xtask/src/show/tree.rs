@@ -1,8 +1,8 @@
 //! A large tree through the tour: imported, a daemon killed, all read, recovered, another one killed, all read again.
 
-use super::files;
 use super::load::first_json;
 use super::site::Site;
+use super::trees;
 use crate::cluster::{Cluster, signal, succeeds};
 use crate::machine::resident_mib;
 use crate::{bounded, machine};
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// When a byte differs, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let from = site.dir.join("files");
-    let (files, bytes) = files::make(&from, SMALL, LARGE)?;
+    let (files, bytes) = trees::make(&from, SMALL, LARGE)?;
     ensure!(files >= 10_000 && bytes >= BYTES, "the tree is smaller than it should be: {files} files, {bytes} bytes");
     site.figures.note("files of mixed sizes", files as f64, "files");
     site.figures.note("in them", bytes as f64 / 1e6, "MB");

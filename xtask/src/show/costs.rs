@@ -1,0 +1,223 @@
+//! What a file system's calls cost: microseconds of all processes' CPU, beside CephFS with ceph-fuse in the same run.
+//!
+//! ```text
+//!  Nacre: mon, 3 OSDs, server, standby ─▶ mount ─┐
+//!  Ceph: mon, mgr, 3 OSDs, MDS ─▶ ceph-fuse ─────┴▶ one program, the same calls ─▶ rows ─▶ ratios against the goals
+//! ```
+//! CPU is that of daemons, mount and this program, from `/proc`, counted until the system is at rest.
+//! Without Ceph (`--only nacre`, or where it is not to be had) there are rows and no ratios.
+
+use super::mounted::{self, Mount};
+use super::site::Site;
+use super::{guard, trees};
+use crate::{bounded, ceph, machine};
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Files that are made, looked at and removed one by one; entries of a large directory; files of an archive.
+const FILES: usize = 3_000;
+const ENTRIES: usize = 10_000;
+const ARCHIVED: usize = 3_000;
+const SYNCED: usize = 500;
+const BLOCK: usize = 4096;
+const LARGE: usize = 256;
+const MIB: usize = 1 << 20;
+/// What is done a little later is done for what was measured.
+const SETTLED: Duration = Duration::from_millis(1500);
+const STEP_MAX: Duration = Duration::from_mins(5);
+
+/// Rows of which something is asked beside Ceph: so many times fewer.
+const GOALS: &[(&str, f64)] = &[
+    ("create", 10.0),
+    ("cold stat", 10.0),
+    ("4 KiB write + fsync", 15.0),
+    ("unlink", 10.0),
+    ("ls -l of 10,000 entries", 4.0),
+    ("untar of 3,000 files", 6.0),
+    ("untar of 3,000 files + sync", 6.0),
+];
+
+/// What is compared of each row: CPU of an operation in µs, or seconds.
+type Rows = BTreeMap<&'static str, f64>;
+
+/// Shows it.
+///
+/// # Errors
+/// When a call fails or a system does not come up. A goal that is missed is a line.
+pub fn run(site: &mut Site) -> Result<()> {
+    if !mounted::is_possible(site, "what calls cost") {
+        return Ok(());
+    }
+    let archive = archive(site)?;
+    let ours = nacre(site, &archive)?;
+    if site.only == ["nacre"] {
+        site.figures.skipped("beside Ceph", "only Nacre was asked for");
+        return Ok(());
+    }
+    if let Err(why) = ceph::obtain_files() {
+        site.figures.skipped("beside Ceph", &format!("{why:#}"));
+        return Ok(());
+    }
+    let theirs = cephfs(site, &archive)?;
+    for (row, goal) in GOALS {
+        let ratio = ours[row] / theirs[row];
+        let what = format!("{row}: of what CephFS takes, Nacre takes (goal: {goal} times less)");
+        site.figures.at_most(100.0 / goal, &what, ratio * 100.0, "%");
+    }
+    Ok(())
+}
+
+fn archive(site: &Site) -> Result<PathBuf> {
+    let (tree, archive) = (site.dir.join("tree"), site.dir.join("tree.tar"));
+    trees::make(&tree, ARCHIVED, 0)?;
+    let mut tar = Command::new("tar");
+    step(tar.arg("cf").arg(&archive).arg("-C").arg(&tree).arg("."))?;
+    Ok(archive)
+}
+
+fn nacre(site: &mut Site, archive: &Path) -> Result<Rows> {
+    let cluster = mounted::serve(site)?;
+    let place = site.dir.join("mount");
+    let folder = site.dir.clone();
+    let mut bench = Bench { name: "Nacre", site, folder, rows: Rows::new(), mount: &|| Mount::new(&cluster, &place) };
+    bench.all(archive)?;
+    let rows = bench.rows;
+    mounted::check(site, &cluster)?;
+    Ok(rows)
+}
+
+fn cephfs(site: &mut Site, archive: &Path) -> Result<Rows> {
+    let (dir, place) = (site.dir.join("ceph"), site.dir.join("fuse"));
+    let conf = ceph::up(&dir, &[])?;
+    ceph::serve_files(&conf)?;
+    fs::create_dir_all(&place).context("a folder to mount at")?;
+    let mount = || {
+        let log = dir.join("fuse.log");
+        let said = File::create(&log).context("a log")?;
+        let mut command = Command::new("ceph-fuse");
+        command.args(["-f", "-c"]).arg(&conf).arg(&place).stdin(Stdio::null());
+        command.stdout(said.try_clone().context("using a file twice")?).stderr(said);
+        Mount::await_mounted(command.spawn().context("ceph-fuse does not start")?, &place, &log)
+    };
+    let folder = site.dir.clone();
+    let mut bench = Bench { name: "CephFS", site, folder, rows: Rows::new(), mount: &mount };
+    bench.all(archive)?;
+    let rows = bench.rows;
+    ceph::down(&dir)?;
+    Ok(rows)
+}
+
+/// One system's turn.
+struct Bench<'a> {
+    name: &'static str,
+    site: &'a mut Site,
+    /// Processes that have it on their command lines are the system's.
+    folder: PathBuf,
+    rows: Rows,
+    mount: &'a dyn Fn() -> Result<Mount>,
+}
+
+impl Bench<'_> {
+    fn all(&mut self, archive: &Path) -> Result<()> {
+        let mount = (self.mount)()?;
+        let at = |name: &str| mount.dir().join(name);
+        fs::create_dir(at("files")).context("a directory")?;
+        let files: Vec<PathBuf> = (0..FILES).map(|n| at("files").join(format!("file{n:06}"))).collect();
+        self.each("create", FILES, |n| File::create(&files[n]).map(drop).context("creating"))?;
+        self.each("warm stat", FILES, |n| fs::metadata(&files[n]).map(drop).context("looking"))?;
+        let file = File::create(at("synced")).context("a file")?;
+        self.each("4 KiB write + fsync", SYNCED, |n| {
+            let to = (n * 7919 % 4096 * BLOCK) as u64;
+            file.write_all_at(&[7; BLOCK], to).and_then(|()| file.sync_all()).context("synchronizing")
+        })?;
+        drop(file);
+        let block = vec![9; MIB];
+        let mut file = File::create(at("large")).context("a file")?;
+        self.rate("1 MiB writes in order, and fsync", || {
+            (0..LARGE).try_for_each(|_| file.write_all(&block))?;
+            file.sync_all()
+        })?;
+        drop(file);
+        fs::create_dir(at("many")).context("a directory")?;
+        for n in 0..ENTRIES {
+            File::create(at("many").join(format!("entry{n:06}"))).context("an entry")?;
+        }
+        for (row, sync) in [("untar of 3,000 files", false), ("untar of 3,000 files + sync", true)] {
+            let to = at(row);
+            fs::create_dir(&to).context("a directory")?;
+            self.time(row, || {
+                step(Command::new("tar").arg("xf").arg(archive).arg("-C").arg(&to))?;
+                if sync { step(Command::new("sync").arg("-f").arg(&to)) } else { Ok(()) }
+            })?;
+        }
+        // Another mount has nothing of all this in memory.
+        mount.end()?;
+        let mount = (self.mount)()?;
+        self.each("cold stat", FILES, |n| fs::metadata(&files[n * 1009 % FILES]).map(drop).context("looking"))?;
+        self.time("ls -l of 10,000 entries", || {
+            let mut count = 0;
+            for entry in fs::read_dir(mount.dir().join("many")).context("listing")? {
+                entry?.metadata().context("looking")?;
+                count += 1;
+            }
+            ensure!(count == ENTRIES, "{count} entries are listed");
+            Ok(())
+        })?;
+        let mut file = File::open(mount.dir().join("large")).context("opening")?;
+        let mut block = vec![0; MIB];
+        self.rate("1 MiB reads in order, cold", || (0..LARGE).try_for_each(|_| file.read_exact(&mut block)))?;
+        drop(file);
+        self.each("unlink", FILES, |n| fs::remove_file(&files[n]).context("removing"))?;
+        mount.end()
+    }
+
+    /// CPU that every process of the system and this one have used.
+    fn cpu(&self) -> Result<f64> {
+        let theirs = guard::processes(&self.folder).into_iter().filter_map(|(pid, _)| machine::cpu_seconds(pid).ok());
+        Ok(theirs.sum::<f64>() + machine::cpu_seconds(std::process::id())?)
+    }
+    fn each(&mut self, row: &'static str, count: usize, call: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        let (cpu, begun) = (self.cpu()?, Instant::now());
+        (0..count).try_for_each(call).with_context(|| format!("{}: {row}", self.name))?;
+        let took = begun.elapsed().as_secs_f64();
+        sleep(SETTLED);
+        let each = |seconds: f64| seconds / count as f64 * 1e6;
+        let used = each(self.cpu()? - cpu);
+        self.rows.insert(row, used);
+        self.site.figures.note(&format!("{}: {row}: CPU of all processes", self.name), used, "µs");
+        self.site.figures.note(&format!("{}: {row}: time", self.name), each(took), "µs");
+        Ok(())
+    }
+    fn time(&mut self, row: &'static str, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (cpu, begun) = (self.cpu()?, Instant::now());
+        call().with_context(|| format!("{}: {row}", self.name))?;
+        let took = begun.elapsed().as_secs_f64();
+        sleep(SETTLED);
+        let used = self.cpu()? - cpu;
+        self.rows.insert(row, took);
+        self.site.figures.note(&format!("{}: {row}: time", self.name), took, "s");
+        self.site.figures.note(&format!("{}: {row}: CPU of all processes", self.name), used, "s");
+        Ok(())
+    }
+    fn rate(&mut self, row: &'static str, call: impl FnOnce() -> std::io::Result<()>) -> Result<()> {
+        let begun = Instant::now();
+        call().with_context(|| format!("{}: {row}", self.name))?;
+        let rate = (LARGE * MIB) as f64 / 1e6 / begun.elapsed().as_secs_f64();
+        self.site.figures.note(&format!("{}: {row}", self.name), rate, "MB/s");
+        Ok(())
+    }
+}
+
+fn step(command: &mut Command) -> Result<()> {
+    let output = bounded::output(command, STEP_MAX)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "`{}`: {}", bounded::shown(command), said.trim());
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The suites that others made for file systems, and programs that ask much of one, on one mount.
+//!
+//! ```text
+//!  cluster, server, standby, mount ─▶ for each suite: its tools are there? ─▶ a folder of the mount ─▶ passed, or WRONG
+//!                                     └─▶ umount ─▶ fs check ─▶ mounted again: what was left is there ─▶ fs check
+//! ```
+//! A suite that fails does not keep the others from running: each is told, and all again in the end.
+//!
+//! * [`tools`]: programs of others, found or got; [`posix`]: pjdfstest and fsx;
+//! * [`stress`]: fio and stress-ng; [`databases`]: SQLite and PostgreSQL; [`everyday`]: git, rsync, cargo.
+
+mod databases;
+mod everyday;
+mod posix;
+mod stress;
+mod tools;
+
+use super::mounted::{self, Mount};
+use super::site::Site;
+use super::trees;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Where a suite plays.
+struct Ground<'a> {
+    site: &'a mut Site,
+    /// A folder of the mount that is the suite's alone.
+    dir: PathBuf,
+    /// One that is not on the mount.
+    aside: PathBuf,
+}
+
+type Suite = (&'static str, fn(&mut Ground) -> Result<()>);
+
+const SUITES: &[Suite] = &[
+    ("pjdfstest", posix::pjdfstest),
+    ("fsx", posix::fsx),
+    ("fio", stress::fio),
+    ("git", everyday::git),
+    ("rsync", everyday::rsync),
+    ("cargo", everyday::cargo),
+    ("sqlite", databases::sqlite),
+    ("postgresql", databases::postgresql),
+    ("stress-ng", stress::stress_ng),
+];
+
+/// Shows it.
+///
+/// # Errors
+/// What failed of all suites; also when the file system is not whole afterwards.
+pub fn run(site: &mut Site) -> Result<()> {
+    if !mounted::is_possible(site, "suites on a mount") {
+        return Ok(());
+    }
+    for name in &site.only {
+        ensure!(SUITES.iter().any(|(suite, _)| suite == name), "there is no suite `{name}`");
+    }
+    let cluster = mounted::serve(site)?;
+    let place = site.dir.join("mount");
+    let mount = Mount::new(&cluster, &place)?;
+    let mut wrong = Vec::new();
+    for (name, suite) in SUITES {
+        if !site.only.is_empty() && !site.only.iter().any(|only| only == name) {
+            continue;
+        }
+        let (dir, aside) = (mount.dir().join(name), site.dir.join("aside").join(name));
+        let begun = Instant::now();
+        let result = (|| {
+            for folder in [&dir, &aside] {
+                fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+            }
+            suite(&mut Ground { site: &mut *site, dir, aside })
+        })();
+        match result {
+            Ok(()) => site.figures.note(&format!("{name}: took"), begun.elapsed().as_secs_f64(), "s"),
+            Err(why) => {
+                eprintln!("  WRONG {name}: {why:#}");
+                wrong.push(format!("{name}: {why:#}"));
+            }
+        }
+    }
+    left(site, mount, &cluster).unwrap_or_else(|why| wrong.push(format!("{why:#}")));
+    ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// Holds the file system to be whole after everything, and what was left in it to be there for another mount.
+fn left(site: &mut Site, mount: Mount, cluster: &crate::cluster::Cluster) -> Result<()> {
+    let place = mount.dir().to_owned();
+    mount.end().context("unmounting")?;
+    mounted::check(site, cluster)?;
+    let again = Mount::new(cluster, &place).context("mounting it again")?;
+    let (kept, came) = (site.dir.join("aside/rsync/tree"), place.join("rsync/tree"));
+    if kept.exists() {
+        trees::same(&kept, &came).context("the tree that rsync brought, seen by the next mount")?;
+        site.figures.proved("rsync: the next mount sees the same tree");
+    }
+    fs::read_dir(&place).context("listing the next mount")?.for_each(drop);
+    again.end().context("unmounting the second time")
+}

@@ -1,0 +1,174 @@
+//! A file system on a cluster of processes, and mounts of it.
+//!
+//! ```text
+//!  mon.0, osd.0 … osd.2, mds.0, mds.1 ─▶ fs create ─▶ a server has it ─▶ Mount::new … ─▶ Mount::end ─▶ fs check
+//! ```
+//! Invariant: a mount's process and its entry in the kernel's table go with the value, so that no
+//! walk through the scenario's folder meets a file system that does not answer.
+
+use super::site::Site;
+use crate::bounded;
+use crate::cluster::Cluster;
+use crate::install::is_root;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The file system.
+pub const NAME: &str = "home";
+/// Its servers, of which one has it and the others stand by.
+pub const SERVERS: u32 = 2;
+
+const HEALED_MAX: Duration = Duration::from_mins(5);
+const READY_MAX: Duration = Duration::from_mins(1);
+const UMOUNT_MAX: Duration = Duration::from_mins(2);
+const CHECK_MAX: Duration = Duration::from_mins(10);
+
+/// Whether this process may mount anything here; says why not, loudly.
+pub fn is_possible(site: &mut Site, what: &str) -> bool {
+    let why = if !is_root() {
+        "only root may mount"
+    } else if !Path::new("/dev/fuse").exists() {
+        "there is no /dev/fuse"
+    } else {
+        return true;
+    };
+    site.figures.skipped(what, why);
+    false
+}
+
+/// Starts a cluster of a monitor, three OSDs and two servers, with a file system that one of them has.
+///
+/// # Errors
+/// When it does not come up.
+pub fn serve(site: &Site) -> Result<Cluster> {
+    let mut cluster = site.cluster(1, 3)?;
+    for id in 0..SERVERS {
+        cluster.run("mds", id)?;
+    }
+    cluster.ask(&["fs", "create", NAME])?;
+    await_server(&cluster)?;
+    cluster.await_health(HEALED_MAX)?;
+    Ok(cluster)
+}
+
+/// Waits until a server has the file system; gives its name, such as `mds.0`.
+///
+/// # Errors
+/// When none does.
+pub fn await_server(cluster: &Cluster) -> Result<String> {
+    bounded::until("a server has the file system", READY_MAX, || {
+        let status = cluster.ask(&["fs", "status", NAME])?;
+        let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
+        Ok(rows.iter().find_map(|row| row["server"].as_str().map(str::to_owned)))
+    })
+}
+
+/// Holds the file system to be whole, as `nacre fs check` sees it.
+///
+/// # Errors
+/// What it finds.
+pub fn check(site: &mut Site, cluster: &Cluster) -> Result<()> {
+    let begun = Instant::now();
+    let output = bounded::output(cluster.command().args(["fs", "check", NAME]), CHECK_MAX)?;
+    if !output.status.success() {
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        bail!("`fs check` ({}): {} {}", output.status, said(&output.stdout), said(&output.stderr));
+    }
+    site.figures.note("fs check: took", begun.elapsed().as_secs_f64(), "s");
+    site.figures.proved("fs check finds nothing");
+    Ok(())
+}
+
+/// A file system that this machine has mounted, served by a process of its own.
+pub struct Mount {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Mount {
+    /// Mounts it in a folder that is made, for all users.
+    ///
+    /// # Errors
+    /// When it is not mounted in time.
+    pub fn new(cluster: &Cluster, dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let path = cluster.dir().join(format!("mount.{name}.log"));
+        let log = File::options().create(true).append(true).open(&path);
+        let log = log.with_context(|| format!("opening {}", path.display()))?;
+        let mut command = cluster.command();
+        command.args(["mount", "-f", "--fs", NAME, "-o", "allow_other"]).arg(dir);
+        command.stdin(Stdio::null()).stdout(log.try_clone().context("using a file twice")?).stderr(log);
+        let child = command.spawn().context("nacre does not start")?;
+        Self::await_mounted(child, dir, &path)
+    }
+
+    /// A process that mounts the folder, waited for.
+    ///
+    /// # Errors
+    /// When it ends, or takes too long.
+    pub fn await_mounted(child: Child, dir: &Path, log: &Path) -> Result<Self> {
+        let mut mount = Self { child, dir: dir.to_owned() };
+        bounded::until(&format!("{} is mounted", dir.display()), READY_MAX, || {
+            if let Some(status) = mount.child.try_wait().context("waiting for a mount")? {
+                let said = fs::read_to_string(log).unwrap_or_default();
+                bail!("the mount ended ({status}): {}", said.trim());
+            }
+            Ok(is_mounted(dir).then_some(()))
+        })?;
+        Ok(mount)
+    }
+
+    /// Where.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+    /// The process that serves it.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Unmounts it, and waits for its process; what was written is safe then.
+    ///
+    /// # Errors
+    /// When it does not end well.
+    pub fn end(mut self) -> Result<()> {
+        let output = bounded::output(Command::new("umount").arg(&self.dir), UMOUNT_MAX)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "umount {}: {}", self.dir.display(), said.trim());
+        let status = bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
+        ensure!(status.success(), "a mount was unmounted and ended badly ({status}): see its log");
+        Ok(())
+    }
+
+    /// Kills its process as a crash would; gives when that was.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(mut self) -> Result<Instant> {
+        let ended = self.child.try_wait().context("waiting for a mount")?;
+        ensure!(ended.is_none(), "a mount had ended by itself: see its log");
+        self.child.kill().context("killing a mount")?;
+        Ok(Instant::now())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Calls under way fail from here on, so that programs in the folder end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if is_mounted(&self.dir) {
+            let _ = bounded::output(Command::new("umount").arg("-l").arg(&self.dir), UMOUNT_MAX);
+        }
+    }
+}
+
+/// Whether the kernel has a file system there. Nothing is asked of it: it may not answer.
+fn is_mounted(dir: &Path) -> bool {
+    let text = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').nth(1)).any(|place| Path::new(place) == dir)
+}

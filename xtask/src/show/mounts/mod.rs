@@ -1,0 +1,180 @@
+//! Two mounts of one file system while servers, an OSD and a third mount die: no stale read, nothing lost, no error.
+//!
+//! ```text
+//!             ┌─ pair: random calls on either, compared with a model ─┐
+//!  two mounts ┼─ races: two at once                                   ┼─ through every fault; the longest call of each phase
+//!             └─ book: synchronized records                           ┘
+//!  ─▶ compared in whole ─▶ umount, fs check ─▶ every daemon restarted ─▶ a new mount: compared again
+//! ```
+//! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
+//! * [`stalls`]: how long calls took; [`victim`]: the third mount.
+
+mod book;
+mod model;
+mod pair;
+mod races;
+mod stalls;
+mod victim;
+
+use super::mounted::{self, Mount, SERVERS};
+use super::site::Site;
+use crate::cluster::Cluster;
+use anyhow::{Context, Result};
+use book::Book;
+use pair::Pair;
+use stalls::{Crew, Stalls, Watchdog, Worker};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+/// Without a fault, unless something else is asked for.
+const QUIET_S: u64 = 20;
+/// A server stands still for so long; an OSD is gone for so long.
+const STOPPED: Duration = Duration::from_secs(8);
+const GONE: Duration = Duration::from_secs(4);
+/// Until a fault has done what harm it can.
+const HARM: Duration = Duration::from_secs(4);
+const HEALED_MAX: Duration = Duration::from_mins(5);
+/// The most that any call may take (docs/files.md has less for some).
+const KILLED_S: f64 = 2.0;
+const STOPPED_S: f64 = 4.0;
+const SEED: u64 = 20;
+/// All phases together, on a slow machine.
+const WHOLE_MAX: Duration = Duration::from_mins(20);
+
+/// Shows it.
+///
+/// # Errors
+/// When an answer is not what it should be, something is lost, or hangs.
+pub fn run(site: &mut Site) -> Result<()> {
+    if !mounted::is_possible(site, "two mounts with faults") {
+        return Ok(());
+    }
+    let mut cluster = mounted::serve(site)?;
+    let places = ["a", "b"].map(|name| site.dir.join(name));
+    let (stop, stalls) = (AtomicBool::new(false), [(); 3].map(|()| Stalls::default()));
+    let folder = |name: &str| places.clone().map(|place| place.join(name));
+    let (mut pair, mut book) = (Pair::new(folder("pair"), SEED), Book::new(folder("book")[0].clone()));
+    let [first, second, third] = &stalls;
+    thread::scope(|scope| -> Result<()> {
+        // Dropped in here when anything fails: calls that wait fail then, and the threads end.
+        let mounts = [Mount::new(&cluster, &places[0])?, Mount::new(&cluster, &places[1])?];
+        for name in ["pair", "races", "book"] {
+            fs::create_dir(places[0].join(name)).with_context(|| format!("making {name}"))?;
+        }
+        let races = folder("races");
+        let (pair, book, stop) = (&mut pair, &mut book, &stop);
+        let mut crew = Crew {
+            stop,
+            workers: vec![
+                Worker("pair", first, Some(scope.spawn(move || pair.work(first, stop)))),
+                Worker("races", second, Some(scope.spawn(move || races::work(&races, second, stop)))),
+                Worker("book", third, Some(scope.spawn(move || book.work(third, stop)))),
+            ],
+        };
+        let _watched = Watchdog::begin(mounts.iter().map(Mount::pid).collect(), WHOLE_MAX);
+        through(site, &mut cluster, &mut crew, &places[0])?;
+        crew.end()?;
+        for Worker(name, stalls, _) in &crew.workers {
+            site.figures.note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
+        }
+        mounts.into_iter().try_for_each(Mount::end)
+    })?;
+    site.figures.proved("two mounts: every answer as in the model, no append lost or torn, one winner of each race");
+    mounted::check(site, &cluster)?;
+    again(site, &mut cluster, &mut pair, &book)
+}
+
+/// Everything that happens to them.
+fn through(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, first: &Path) -> Result<()> {
+    phase(site, crew, "nothing", None, |site| {
+        sleep(Duration::from_secs(site.seconds.unwrap_or(QUIET_S)));
+        Ok(())
+    })?;
+    for what in ["the active server killed", "the next one killed, too"] {
+        phase(site, crew, what, Some(KILLED_S), |_| {
+            let active = mounted::await_server(cluster)?;
+            cluster.kill(&active)?;
+            sleep(HARM);
+            cluster.run("mds", number(&active)?).map(drop)
+        })?;
+    }
+    phase(site, crew, "the active server stopped for 8 s", Some(STOPPED_S), |_| {
+        let active = mounted::await_server(cluster)?;
+        cluster.signal(&active, "STOP")?;
+        sleep(STOPPED);
+        cluster.signal(&active, "CONT")?;
+        sleep(HARM);
+        Ok(())
+    })?;
+    phase(site, crew, "an OSD killed", Some(KILLED_S), |_| {
+        cluster.kill("osd.1")?;
+        sleep(GONE);
+        Ok(())
+    })?;
+    phase(site, crew, "the OSD started again, until all is healthy", Some(KILLED_S), |_| {
+        cluster.run("osd", 1)?;
+        cluster.await_osd(1, true, HEALED_MAX)?;
+        cluster.await_health(HEALED_MAX)
+    })?;
+    let place = first.with_file_name("third");
+    phase(site, crew, "a third mount killed with locks", Some(KILLED_S), |site| {
+        victim::with_locks(site, Mount::new(cluster, &place)?, first)
+    })?;
+    phase(site, crew, "a third mount killed with data", Some(KILLED_S), |site| {
+        victim::with_data(site, Mount::new(cluster, &place)?, first)
+    })
+}
+
+/// A time in which something happens, and the longest call that began or ended in it.
+fn phase(
+    site: &mut Site,
+    crew: &mut Crew,
+    what: &str,
+    limit: Option<f64>,
+    happens: impl FnOnce(&mut Site) -> Result<()>,
+) -> Result<()> {
+    crew.begin()?;
+    happens(site).with_context(|| what.to_owned())?;
+    let (longest, call) = crew.longest().with_context(|| what.to_owned())?;
+    let (text, longest) = (format!("{what}: longest call of two mounts"), longest.as_secs_f64());
+    match limit {
+        Some(limit) => site.figures.at_most(limit, &text, longest, "s"),
+        None => site.figures.note(&text, longest, "s"),
+    }
+    if longest > KILLED_S {
+        println!("    that was {call}");
+    }
+    Ok(())
+}
+
+fn number(who: &str) -> Result<u32> {
+    let number = who.split_once('.').and_then(|(_, number)| number.parse().ok());
+    number.with_context(|| format!("{who} has no number"))
+}
+
+/// Every daemon ends and starts again; a mount that has seen nothing of all that sees the same.
+fn again(site: &mut Site, cluster: &mut Cluster, pair: &mut Pair, book: &Book) -> Result<()> {
+    for who in ["mds.0", "mds.1", "osd.0", "osd.1", "osd.2", "mon.0"] {
+        cluster.end(who)?;
+    }
+    cluster.run("mon", 0)?;
+    for id in 0..3 {
+        cluster.run("osd", id)?;
+    }
+    for id in 0..SERVERS {
+        cluster.run("mds", id)?;
+    }
+    cluster.await_health(HEALED_MAX)?;
+    mounted::await_server(cluster)?;
+    let mount = Mount::new(cluster, &site.dir.join("after"))?;
+    let entries = pair.compare(mount.dir().join("pair")).context("after a restart of every daemon")?;
+    book.verify(&mount.dir().join("book")).context("after a restart of every daemon")?;
+    mount.end()?;
+    site.figures.note("ledger: records that were acknowledged", book.acknowledged as f64, "");
+    site.figures.note("entries compared with the model", entries as f64, "");
+    site.figures.proved("every daemon restarted: a new mount sees what the model has, and the whole ledger");
+    mounted::check(site, cluster)
+}
