@@ -613,6 +613,9 @@ impl Run<'_> {
         inode.gid = changes.gid.unwrap_or(inode.gid);
         inode.atime = changes.atime.map_or(inode.atime, |stamp| stamp.unwrap_or(now));
         inode.mtime = changes.mtime.map_or(inode.mtime, |stamp| stamp.unwrap_or(now));
+        if changes.mtime.is_some() && inode.is_directory() {
+            rare_of(&mut inode).time_set_at = Some(self.draft.sum(ino).change);
+        }
         self.changed(inode)
     }
 

@@ -3,8 +3,8 @@
 use crate::rig::{Dice, Rig};
 use nacre_history::posix::{Kind, Model};
 use nacre_types::{Ino, Name};
-use nacre_wire::fs::{Entry, FileKind};
-use nacre_wire::msg::fs::rename_flag;
+use nacre_wire::fs::{Entry, FileKind, Stamp};
+use nacre_wire::msg::fs::{FsCall, FsChanges, rename_flag};
 
 /// A history against the model: every answer, and now and then everything that is there.
 fn history(seed: u64, steps: usize) {
@@ -284,4 +284,25 @@ fn where_nothing_was_written_nothing_is_removed() {
     let max = crate::rig::LAYOUT.data_max();
     let other = rig.file(Ino::ROOT, "g");
     assert_eq!((rig.write_to(other, max), rig.write_to(other, max + 1)), (Ok(()), Err(27)));
+}
+
+/// `rsync -a` makes a directory, fills it and sets its time back: that stays until an entry comes or goes.
+#[test]
+fn a_directorys_time_is_what_was_set_until_its_entries_change() {
+    let mut rig = Rig::new();
+    let dir = rig.directory(Ino::ROOT, "dir");
+    rig.file(dir, "one");
+    let set = |rig: &mut Rig, changes| drop(rig.ask(&FsCall::Set { ino: dir, changes }));
+    let time = |rig: &mut Rig| rig.stat(dir).expect("it is there").mtime();
+    set(&mut rig, FsChanges { mtime: Some(Some(Stamp(7))), ..FsChanges::default() });
+    assert_eq!(time(&mut rig), Stamp(7));
+    set(&mut rig, FsChanges { mode: Some(0o700), ..FsChanges::default() });
+    assert_eq!(time(&mut rig), Stamp(7));
+    rig.file(dir, "two");
+    assert_eq!(time(&mut rig), Stamp(rig.now - 1));
+    // The same if that was set to come.
+    set(&mut rig, FsChanges { mtime: Some(Some(Stamp(1 << 40))), ..FsChanges::default() });
+    assert_eq!(time(&mut rig), Stamp(1 << 40));
+    rig.unlink(dir, "two").expect("it is there");
+    assert_eq!(time(&mut rig), Stamp(rig.now - 1));
 }

@@ -183,9 +183,15 @@ pub struct Rare {
     pub stale_to: u64,
     /// Of a file that was made larger without data: none was written from here on. `None`: from its size on.
     pub data_to: Option<u64>,
+    /// Of a directory whose time was set by a program: what counts its changes ([`Head::change`]) then. As long as that is so, the
+    /// inode's time is the directory's.
+    ///
+    /// [`Head::change`]: crate::fs::Head::change
+    pub time_set_at: Option<u64>,
 }
 wire_record!(Rare version 1 compat 1 {
     target, xattrs, device, policy, class, pinned, bytes_max, files_max, fragments, stale_to, data_to,
+    time_set_at,
 });
 
 impl Inode {

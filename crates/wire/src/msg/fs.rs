@@ -242,7 +242,7 @@ pub mod rename_flag {
 /// What a client may ask. Directories are named by number, entries by directory and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsCall {
-    /// What a name stands for.
+    /// What a name stands for. A file that another client is writing may be larger: [`FsCall::Stat`] asks.
     Lookup {
         /// In which directory.
         dir: Ino,
@@ -528,6 +528,20 @@ pub struct FsNode {
     pub home: Option<Ino>,
 }
 wire_record!(FsNode version 1 compat 1 { inode, head, home });
+
+impl FsNode {
+    /// When its content was changed last. Of a directory both parts say it, and a program may have set it, also
+    /// back.
+    #[must_use]
+    pub fn mtime(&self) -> Stamp {
+        let Some(head) = self.head else { return self.inode.mtime };
+        match self.inode.rare.as_ref().and_then(|rare| rare.time_set_at) {
+            Some(change) if change == head.change => self.inode.mtime,
+            Some(_) => head.mtime,
+            None => head.mtime.max(self.inode.mtime),
+        }
+    }
+}
 
 /// An entry in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -52,6 +52,7 @@ fn rare() -> Rare {
         fragments: vec![Frag::new(1, 0).expect("two halves"), Frag::new(1, 1).expect("two halves")],
         stale_to: 123_456,
         data_to: Some(99),
+        time_set_at: Some(7),
     }
 }
 fn inode() -> Inode {
