@@ -53,6 +53,16 @@ struct Sent {
     place: Option<FsPlace>,
 }
 
+/// When a caller began to wait until what was done is safe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// To this file, or to any.
+    ino: Option<Ino>,
+    /// Requests below had been made, and so many answers been given.
+    below: u64,
+    answers: u64,
+}
+
 /// The first answer to a request.
 pub(crate) struct Answered {
     pub number: u64,
@@ -144,14 +154,23 @@ impl Session {
     pub fn safe_below(&self) -> u64 {
         self.sent.first_key_value().map_or(self.next, |(number, _)| *number)
     }
-    /// Whether all requests below are safe, but for those that say what was written: these are answered.
-    pub fn is_safe_but_written(&self, below: u64) -> bool {
-        let is_over = |sent: &Sent| sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
-        self.sent.range(..below).all(|(_, sent)| is_over(sent))
+    /// What a caller waits for that synchronizes a file, or all, now.
+    pub const fn moment(&self, ino: Option<Ino>) -> Moment {
+        Moment { ino, below: self.next, answers: self.answers }
     }
-    /// Whether one of these is not safe that is to be.
-    pub fn has_unsafe_but_written(&self, below: u64) -> bool {
-        self.sent.range(..below).any(|(_, sent)| !matches!(sent.call, FsCall::Wrote { .. }))
+    /// Whether what had been done by then is safe: what callers had been answered, and what was to be said
+    /// of data. What other callers wait for themselves may take its time. `but_written`: where data ends
+    /// that was written need not be safe, but taken.
+    pub fn is_safe_at(&self, moment: &Moment, but_written: bool) -> bool {
+        let Moment { ino, below, answers } = *moment;
+        let is_safe = |sent: &Sent| {
+            let was_answered = sent.told.is_some_and(|(order, _)| order <= answers);
+            let tells = matches!(sent.call, FsCall::Wrote { .. }) || sent.call.tells();
+            let is_wanted = was_answered || (tells && (ino.is_none() || sent.call.ino() == ino));
+            let is_taken = but_written && sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
+            !is_wanted || is_taken
+        };
+        self.sent.range(..below).all(|(_, sent)| is_safe(sent))
     }
     /// The number of the next request.
     pub const fn next(&self) -> u64 {

@@ -22,6 +22,7 @@ mod tests;
 use super::*;
 use crate::cache::RunId;
 use crate::file::LARGER_ONLY;
+use crate::session::Moment;
 
 /// What is dirty is written after so long.
 const AFTER: Duration = Duration::from_secs(1);
@@ -53,12 +54,12 @@ pub(super) struct Syncing {
     again: bool,
 }
 
-/// A call whose data is in objects, and waits until all requests below a number are safe.
+/// A call whose data is in objects, and waits until what was done by then is safe.
 #[derive(Debug)]
 pub(super) struct Unsafe {
     call: CallId,
-    below: u64,
     ino: Option<Ino>,
+    moment: Moment,
     /// Also those that say what was written: the journal does not have it yet that the file is.
     all: bool,
 }
@@ -308,17 +309,15 @@ impl Fs {
                     self.tell_time(ino, out);
                 }
             }
-            let below = self.session.next();
-            if all || self.session.has_unsafe_but_written(below) {
+            let moment = self.session.moment(ino);
+            if !self.session.is_safe_at(&moment, !all) {
                 self.session.sync(out);
             }
-            self.syncs.push(Unsafe { call, below, ino, all });
+            self.syncs.push(Unsafe { call, ino, moment, all });
         }
         // What was answered is safe now, or lost.
         let session = &self.session;
-        let is_over = |sync: &mut Unsafe| {
-            session.safe_below() >= sync.below || (!sync.all && session.is_safe_but_written(sync.below))
-        };
+        let is_over = |sync: &mut Unsafe| session.is_safe_at(&sync.moment, !sync.all);
         let over: Vec<Unsafe> = self.syncs.extract_if(.., is_over).collect();
         for Unsafe { call, ino, .. } in over {
             let outcome = self.take_failed(ino).map_or(Ok(Given::Done), Err);

@@ -151,3 +151,20 @@ fn what_is_new_is_written_when_the_opening_is_safe() {
     client.is_safe(opening);
     assert_eq!(ends(&client), Some(100));
 }
+
+/// A program waited for a file of a mount that had died, 6 s: an fsync of another file waited with it.
+#[test]
+fn what_is_synchronized_waits_for_no_others_call() {
+    let mut client = buffering(true).0;
+    let (_, blocked) = client.ask(Ask::Names(FsCall::Stat { ino: Ino(77) }));
+    let (_, early) = client.ask(Ask::Names(FsCall::Unlink { dir: Ino::ROOT, name: "x".into(), directory: false }));
+    client.answer_with(early, node(0), false);
+    let (over, number) = synced(&mut client, 0);
+    assert!(!over);
+    client.is_safe(number);
+    assert!(client.ended().is_empty(), "that was done before, and could be lost");
+    client.is_safe(early);
+    assert_eq!(client.ended().len(), 1);
+    client.answer(blocked, node(0));
+    assert_eq!(client.ended().len(), 1);
+}

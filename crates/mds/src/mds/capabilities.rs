@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
-//!  Stat, Lookup, List of a file that another client may be writing ─▶ wait until that has said how large it is
+//!  Stat of a file that another client may be writing ─▶ waits until that has said how large it is
 //!  Set of a size or time ─▶ waits until no other client does anything with the file
 //!  Alone ─▶ the same, until its end: a client that appends
 //! ```
@@ -21,13 +21,11 @@ const DEAF: Duration = Duration::from_secs(10);
 /// One that is heard, and has not answered: it may have much to write.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// Questions that a request waits for: of which file, asked of whom, under which number.
-type Looks = BTreeMap<Ino, (ClientId, u64)>;
-
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Capabilities {
-    looks: BTreeMap<(ClientId, u64), Looks>,
+    /// Questions that requests wait for: asked of whom, under which number.
+    looks: BTreeMap<(ClientId, u64), (ClientId, u64)>,
     /// Not told yet, in order, and what others have to forget before.
     news: Vec<(ClientId, FsCapNews, Option<Vec<Wait>>)>,
     /// Since when clients have owed an answer.
@@ -49,41 +47,40 @@ impl Mds {
                     || (changes.size.is_some() && self.probing.has(*ino))
             }
             (FsCall::Alone { ino, ends: false }, FsAnswer::Node { .. }) => !self.caps.stop(*ino, client, ALONE),
-            (
-                FsCall::Stat { .. }
-                | FsCall::Lookup { .. }
-                | FsCall::List { .. }
-                | FsCall::Open { .. }
-                | FsCall::Make { .. },
-                answer,
-            ) => self.waits_for_writers(client, request.number, answer),
+            (FsCall::Stat { ino }, answer) => {
+                let waits = self.waits_for_writer(client, request.number, *ino);
+                self.show_told(client, answer);
+                waits
+            }
+            // These are not for how large a file is, which a kernel asks for when it wants that: who waited here
+            // would hold up all that makes names in the directory meanwhile.
+            (FsCall::Lookup { .. } | FsCall::List { .. } | FsCall::Open { .. } | FsCall::Make { .. }, answer) => {
+                self.show_told(client, answer);
+                false
+            }
             _ => false,
         }
     }
-    /// Whether others have not said yet how large these are; what they have said is shown.
-    fn waits_for_writers(&mut self, client: ClientId, number: u64, answer: &mut FsAnswer) -> bool {
-        let caps = &mut self.caps;
-        let mut waits = false;
-        for FsNode { inode, .. } in answer.nodes_mut() {
-            let ino = inode.ino;
-            let looks = self.capabilities.looks.get(&(client, number));
-            let asked = looks.and_then(|looks| looks.get(&ino)).copied();
-            match asked {
-                Some((writer, number)) => waits |= !caps.is_answered(ino, writer, number),
-                None => {
-                    if let Some(asked) = caps.ask(ino, client) {
-                        self.capabilities.looks.entry((client, number)).or_default().insert(ino, asked);
-                        waits = true;
-                    }
-                }
+    /// Whether another client has not said yet how large a file is.
+    fn waits_for_writer(&mut self, client: ClientId, number: u64, ino: Ino) -> bool {
+        match self.capabilities.looks.get(&(client, number)).copied() {
+            Some((writer, number)) => !self.caps.is_answered(ino, writer, number),
+            None => {
+                let asked = self.caps.ask(ino, client);
+                self.capabilities.looks.extend(asked.map(|asked| ((client, number), asked)));
+                asked.is_some()
             }
-            if let Some((size, mtime)) = caps.told(ino, client) {
+        }
+    }
+    /// What others have said is shown.
+    fn show_told(&self, client: ClientId, answer: &mut FsAnswer) {
+        for FsNode { inode, .. } in answer.nodes_mut() {
+            if let Some((size, mtime)) = self.caps.told(inode.ino, client) {
                 inode.size = inode.size.max(size);
                 inode.mtime = inode.mtime.max(mtime);
                 inode.ctime = inode.ctime.max(mtime);
             }
         }
-        waits
     }
 
     /// A request is done.
