@@ -2,6 +2,7 @@
 
 mod check;
 mod claim;
+mod clients;
 
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::stripe::random;
@@ -78,6 +79,19 @@ pub enum Command {
         /// Which.
         name: String,
     },
+    /// Who has it in use: mounts, and programs with the library.
+    Clients {
+        /// Which.
+        name: String,
+    },
+    /// End a client's session, so that others need not wait for it. What it has not written is lost; a mount
+    /// that lives goes on in a new session, with errors for what was lost.
+    Evict {
+        /// Of which file system.
+        name: String,
+        /// Which, as `nacre fs clients` shows it.
+        client: String,
+    },
     /// Which server has which rank.
     Status {
         /// Of this file system only.
@@ -105,6 +119,8 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     match command {
         Command::Check { .. } | Command::Rebuild { .. } => unreachable!("they have exit codes of their own"),
         Command::Dump { name } => check::dump(name, place, out),
+        Command::Clients { name } => clients::list(name, place, out),
+        Command::Evict { name, client } => clients::evict(name, client, place, out),
         Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count } => {
             if let Some(fault) = name_fault(name) {
                 bail!("{name}: {fault}");

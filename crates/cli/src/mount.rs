@@ -81,12 +81,18 @@ fn options(name: &str, arguments: &Arguments) -> Result<MountOptions> {
     Ok(options)
 }
 
+/// What this machine is called.
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Serves it until it is unmounted from outside, or by a signal.
 fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOptions) -> Result<()> {
     let begun = Instant::now();
     let mut ready = arguments.in_background.then(background::begin).transpose()?;
     let mut ending = Ending::watch()?;
-    let files = FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?;
+    let about = format!("{} on {}, process {}", arguments.dir.display(), host(), std::process::id());
+    let files = FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, &about)?;
     let mounted: Mounted = nacre_gateway::mount(files, &arguments.dir, options)?;
     if let Some(ready) = &mut ready {
         ready.announce(begun.elapsed(), &[])?;

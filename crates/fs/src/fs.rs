@@ -72,6 +72,8 @@ const ANSWERED: CallId = CallId(0);
 pub struct FsConfig {
     /// Which file system.
     pub file_system: Name,
+    /// What people are to know this client by: where it is, and what for.
+    pub about: Name,
     /// Which instance of the client it begins as: the one of its objects' client.
     pub instance: Instance,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.

@@ -34,6 +34,8 @@ const PING: Duration = Duration::from_millis(FS_LEASE_MS / 3);
 /// What a client names to a server.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
+    /// What people are to know it by.
+    pub about: Name,
     /// What is open.
     pub opens: Vec<FsOpens>,
     /// What is locked.
@@ -224,9 +226,9 @@ impl Session {
         self.greeting += 1;
         let Self { file_system, instance, known, greeting, .. } = self;
         let (file_system, instance, known) = (file_system.clone(), *instance, *known);
-        let Holds { opens, locks, waits } = holds;
+        let Holds { about, opens, locks, waits } = holds;
         let greeting = *greeting;
-        let session = FsSession { file_system, rank: 0, instance, known, greeting, opens, locks, waits };
+        let session = FsSession { file_system, rank: 0, instance, known, greeting, about, opens, locks, waits };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.

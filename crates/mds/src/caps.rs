@@ -106,6 +106,11 @@ impl Caps {
     pub fn is_open(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
     }
+    /// How many files a client has open, and how many of them for writing.
+    pub fn count(&self, client: ClientId) -> (u32, u32) {
+        let files = self.clients.get(&client).into_iter().flatten();
+        files.fold((0, 0), |(open, writing), ino| (open + 1, writing + u32::from(self.writes(client, *ino))))
+    }
     /// Whether all others do nothing with a file: what lies beyond its end is this client's.
     pub fn is_alone(&self, ino: Ino, client: ClientId) -> bool {
         let others = self.files.get(&ino).into_iter().flatten().filter(|(other, _)| **other != client);

@@ -27,6 +27,7 @@ use std::sync::Arc;
 pub mod errno {
     pub const EPERM: u16 = 1;
     pub const ENOENT: u16 = 2;
+    pub const ESRCH: u16 = 3;
     pub const EIO: u16 = 5;
     pub const E2BIG: u16 = 7;
     pub const EEXIST: u16 = 17;
@@ -270,6 +271,8 @@ impl Run<'_> {
             }
             // It waits elsewhere (`mds/flushing.rs`).
             FsCall::Flush {} => Ok(FsAnswer::Done {}),
+            // Of clients the tree knows nothing (`mds/clients.rs`).
+            FsCall::Clients { .. } | FsCall::Evict { .. } => Err(Stop::Fail(EINVAL)),
             FsCall::StatFs {} => {
                 let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
                 let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;

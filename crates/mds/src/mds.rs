@@ -13,7 +13,7 @@
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
 //! * `capabilities`: what they may do with the data of files;
-//! * `data`: what no name leads to is removed; `locking`: advisory locks;
+//! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
 //! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
 //!   writing; `probing`: what they had written to these.
 //!
@@ -22,6 +22,7 @@
 
 mod appending;
 mod capabilities;
+mod clients;
 mod data;
 mod evicting;
 mod flushing;
@@ -143,6 +144,8 @@ pub enum Say {
 #[derive(Debug, Default)]
 struct Session {
     instance: Instance,
+    /// What people know it by.
+    about: Name,
     /// The batch that says that there is this session.
     since: u64,
     safe_below: u64,
@@ -568,6 +571,10 @@ impl Mds {
         // One that was answered once and lacks something is still to be done before all that is new.
         let quiet = self.is_quiet() || self.waiting.iter().any(|(_, request)| request.again.is_some());
         for (client, request) in std::mem::take(&mut self.waiting) {
+            if self.evicting.has(client) {
+                // One that came before it, in this turn, has ended its session.
+                continue;
+            }
             if self.journal.is_full()
                 || self.is_journal_long()
                 || in_order.contains(&client)
@@ -582,6 +589,12 @@ impl Mds {
             }
             if request.call == (FsCall::Flush {}) && !self.is_flushed(client, request.number) {
                 self.waiting.push_back((client, request));
+                continue;
+            }
+            if let Some(answer) = self.about_clients(&request.call) {
+                let outcome = Outcome { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false };
+                let stamp = self.stamp();
+                self.conclude(client, &request, stamp, outcome);
                 continue;
             }
             self.note_hint(&request.call, request.place.as_ref());

@@ -375,7 +375,10 @@ impl Tenure {
         let known = (session.known, session.greeting);
         let locks = (&*session.locks, &*session.waits);
         match self.mds.on_session_with(client, session.instance, known, &session.opens, locks) {
-            Greeted::Taken => self.mds.on_heard(now, client),
+            Greeted::Taken => {
+                self.mds.on_heard(now, client);
+                self.mds.on_about(client, &session.about);
+            }
             Greeted::NotYet => drop(self.greeted.insert(client, session)),
         }
     }

@@ -313,3 +313,28 @@ fn what_it_had_written_outlives_a_repair() {
     two.settle();
     assert_eq!((two.fences(), seen(&mut two, 1, "x").0), (vec![], 4096 + 10));
 }
+
+/// An operator sees who is there, and ends the session of one that does not answer.
+#[test]
+fn a_client_is_shown_and_evicted_when_that_is_asked_for() {
+    let mut two = two();
+    let inode = writing(&mut two);
+    two.mds.on_about(ANNA, &"/mnt on anna".into());
+    assert!(two.answer(ANNA, 4, FsCall::Open { ino: inode.ino, write: false }).is_some());
+    let FsAnswer::Clients { clients, end: true } = ends(&mut two, BERT, 2, FsCall::Clients { after: 0 }) else {
+        panic!("{:?}", two.said)
+    };
+    let shown: Vec<_> = clients.iter().map(|one| (one.client, one.open, one.writing, one.evicting)).collect();
+    assert_eq!(shown, [(ANNA, 1, 1, false), (BERT, 0, 0, false)]);
+    assert_eq!(clients[0].about, Name::from("/mnt on anna"));
+    let FsAnswer::Clients { clients, .. } = ends(&mut two, BERT, 3, FsCall::Clients { after: ANNA.0 }) else {
+        panic!("{:?}", two.said)
+    };
+    assert_eq!(clients.len(), 1);
+    assert_eq!(ends(&mut two, BERT, 4, FsCall::Evict { client: ClientId(99) }), FsAnswer::Failed { errno: 3 });
+    assert_eq!(ends(&mut two, BERT, 5, FsCall::Evict { client: ANNA }), FsAnswer::Done {});
+    assert_eq!(two.fences(), [(ANNA, FIRST)]);
+    two.objects.end_fence(true);
+    two.settle();
+    assert!(two.is_told(&evicted(FIRST)), "{:?}", two.said);
+}

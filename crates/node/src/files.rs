@@ -19,8 +19,8 @@ use crate::wake::Waker;
 use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
 use nacre_role::{Input, Output};
-use nacre_types::{ClientId, Entity, Ino, Instance, Time};
-use nacre_wire::msg::fs::FsCall;
+use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsClient};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,6 +178,13 @@ impl FileSystem {
     /// # Errors
     /// There is no such file system, or no server for it, within 30 s; [`Error::Start`]: the file cannot be used.
     pub fn connect(cluster: impl AsRef<Path>, client: &str, name: &str) -> Result<Self, Error> {
+        Self::connect_for(cluster, client, name, &format!("process {}", std::process::id()))
+    }
+    /// The same; `about` is what `nacre fs clients` shows of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_for(cluster: impl AsRef<Path>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
         let config = Config::load(cluster.as_ref())?;
         let waker = daemon::waker()?;
         let calls = Mutex::new(Calls::default());
@@ -188,10 +195,10 @@ impl FileSystem {
         let id = ClientId(directory::random_u128() as u64);
         let run = {
             let (inbox, stop) = (inbox.clone(), stop.clone());
-            let (client, name) = (client.to_owned(), name.to_owned());
+            let (client, name, about) = (client.to_owned(), name.to_owned(), Name::from(about));
             move || {
                 let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
-                    let who = add_caller(&mut reactor, inbox, id, (&client, &name))?;
+                    let who = add_caller(&mut reactor, inbox, id, (&client, &name, about))?;
                     Ok((reactor, who))
                 });
                 let (mut reactor, who) = match made {
@@ -275,6 +282,33 @@ impl FileSystem {
         self.ask(ask, move |outcome| drop(sender.send(outcome)));
         receiver.recv().unwrap_or(Err(ENDED))
     }
+    /// All clients that have a session, this one among them.
+    ///
+    /// # Errors
+    /// The call's error number.
+    pub fn clients(&self) -> Result<Vec<FsClient>, u16> {
+        let mut all: Vec<FsClient> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |client| client.client.0);
+            match self.call(Ask::Names(FsCall::Clients { after }))? {
+                Given::Answer(FsAnswer::Clients { clients, end }) => {
+                    let is_over = end || clients.is_empty();
+                    all.extend(clients);
+                    if is_over {
+                        return Ok(all);
+                    }
+                }
+                other => unreachable!("clients were asked for, not {other:?}"),
+            }
+        }
+    }
+    /// Ends a client's session: what it has not written is lost.
+    ///
+    /// # Errors
+    /// The call's error number; `ESRCH`: it has none.
+    pub fn evict(&self, client: ClientId) -> Result<(), u16> {
+        self.call(Ask::Names(FsCall::Evict { client })).map(drop)
+    }
     /// Waits until the server has written to directories what it has now.
     ///
     /// # Errors
@@ -289,13 +323,14 @@ fn add_caller(
     reactor: &mut Reactor,
     inbox: Arc<Inbox>,
     id: ClientId,
-    (client, name): (&str, &str),
+    (client, name, about): (&str, &str, Name),
 ) -> Result<Entity, StartError> {
     let unix_ms_at_zero = clock::unix_ms_at_zero();
     let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
     let instance = config.instance;
     let fs = Fs::new(FsConfig {
         file_system: name.into(),
+        about,
         instance,
         unix_ms_at_zero,
         names_max: NAMES_MAX,

@@ -1,5 +1,5 @@
 //! File systems through the command line: checked while they are served, checked and repaired on a
-//! stopped cluster.
+//! stopped cluster; their clients shown and evicted.
 
 use super::operator::Site;
 use bytes::Bytes;
@@ -47,6 +47,31 @@ fn check(site: &Site, more: &[&str]) -> (Option<i32>, Value) {
 fn kinds(said: &Value) -> Vec<&str> {
     let findings = said["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
     findings.iter().map(|finding| finding["kind"].as_str().expect("a kind")).collect()
+}
+
+/// A client that an operator evicts hears of it, and goes on.
+#[test]
+fn clients_are_shown_and_evicted() {
+    let site = Site::new("clients", 17);
+    site.up(&["--mons", "1", "--osds", "1"]);
+    site.text(&["fs", "create", "home"]);
+    let fs = FileSystem::connect_for(site.dir(), "admin", "home", "a program").expect("it is served");
+    let file = make(&fs, Ino::ROOT, "file", FileKind::File {});
+    let shown: Value = serde_json::from_str(&site.text(&["--json", "fs", "clients", "home"])).expect("JSON");
+    let [client] = &shown.as_array().expect("a list")[..] else { panic!("{shown:#}") };
+    assert_eq!((&client["about"], &client["open"], &client["writing"]), (&"a program".into(), &1.into(), &1.into()));
+    assert_eq!(client["client"], fs.id().to_string());
+    assert!(!site.run(&["fs", "evict", "home", "client.0"]).status.success(), "there is none");
+    site.text(&["fs", "evict", "home", &fs.id().to_string()]);
+    // It begins a new session before it answers.
+    let write = |text: &'static str| fs.call(Ask::Write { ino: file, offset: 0, data: Bytes::from(text) });
+    let begun = std::time::Instant::now();
+    while write("more").is_err() || fs.call(Ask::Sync { ino: Some(file) }).is_err() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not come back");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let read = fs.call(Ask::Read { ino: file, offset: 0, length: 9 });
+    assert_eq!(read, Ok(Given::Data(vec![Bytes::from("more")])));
 }
 
 #[test]

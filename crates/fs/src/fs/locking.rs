@@ -227,7 +227,8 @@ impl Fs {
         });
         let (locks, waits) = self.locking.named(pending);
         let opens = self.files.iter_mut().filter(|(_, file)| file.opens != [0; 2]);
-        Holds { opens: opens.map(|(ino, file)| file.claim(*ino)).collect(), locks, waits }
+        let opens = opens.map(|(ino, file)| file.claim(*ino)).collect();
+        Holds { about: self.config.about.clone(), opens, locks, waits }
     }
 }
 

@@ -93,6 +93,7 @@ impl Client {
     pub fn new() -> Self {
         let config = FsConfig {
             file_system: "home".into(),
+            about: "a test".into(),
             instance: Instance(5),
             unix_ms_at_zero: 0,
             names_max: 0,

@@ -700,7 +700,9 @@ impl World {
             let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
             let (data_max, dirty_max) = (*self.rng.pick(&[0, 20_000, 1 << 20]), *self.rng.pick(&[1, 30_000, 1 << 20]));
             let file_system = NAME.into();
-            let config = FsConfig { file_system, instance, unix_ms_at_zero: 1_000, names_max, data_max, dirty_max };
+            let about = Name::default();
+            let config =
+                FsConfig { file_system, about, instance, unix_ms_at_zero: 1_000, names_max, data_max, dirty_max };
             let own = Own::new(&format!("own.{life}"));
             let (data, log) = (Data::new(id), Log::new(id));
             let (seen, calls) = (programs::Seen::default(), BTreeSet::new());

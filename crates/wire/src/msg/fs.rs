@@ -26,7 +26,7 @@
 use crate::fs::{FileKind, FsLock, FsLockWait, Head, Inode, Stamp};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
-use nacre_types::{Ino, Instance, Name};
+use nacre_types::{ClientId, Ino, Instance, Name};
 
 /// A client's requests differ by less than this from the lowest one without a safe answer: others are dropped.
 pub const FS_WINDOW: u64 = 4096;
@@ -51,6 +51,8 @@ pub struct FsSession {
     pub known: bool,
     /// Which greeting this is: the client waits for the answer to the last one it sent.
     pub greeting: u64,
+    /// What people are to know it by.
+    pub about: Name,
     /// What it has open.
     pub opens: Vec<FsOpens>,
     /// What it has locked.
@@ -58,7 +60,7 @@ pub struct FsSession {
     /// Which locks it was told to wait for.
     pub waits: Vec<FsLockWait>,
 }
-wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, opens, locks, waits });
+wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, about, opens, locks, waits });
 
 /// A file that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -428,6 +430,17 @@ pub enum FsCall {
         /// It has ended.
         ends: bool,
     },
+    /// Which clients there are: a page of them.
+    Clients {
+        /// Those with larger numbers.
+        after: u64,
+    },
+    /// Ends a client's session, as if it had been waited for long enough: what it has not written is lost. Answered
+    /// when that has begun; `ESRCH`: there is none.
+    Evict {
+        /// Whose.
+        client: ClientId,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -451,6 +464,8 @@ wire_enum!(FsCall {
     19 => Flush {},
     20 => Comply { ino, number, size, mtime, written },
     21 => Alone { ino, ends },
+    22 => Clients { after },
+    23 => Evict { client },
 });
 
 impl FsCall {
@@ -459,7 +474,12 @@ impl FsCall {
     pub const fn is_change(&self) -> bool {
         let looks = matches!(
             self,
-            Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {} | Self::Flush {}
+            Self::Lookup { .. }
+                | Self::Stat { .. }
+                | Self::List { .. }
+                | Self::StatFs {}
+                | Self::Flush {}
+                | Self::Clients { .. }
         );
         !looks && !self.is_lock()
     }
@@ -498,7 +518,9 @@ impl FsCall {
             | Self::TestLock { .. }
             | Self::CancelLock { .. }
             | Self::StatFs {}
-            | Self::Flush {} => None,
+            | Self::Flush {}
+            | Self::Clients { .. }
+            | Self::Evict { .. } => None,
         }
     }
     /// All that it names by number: directories, and what may be a file.
@@ -553,6 +575,26 @@ pub struct FsListed {
 }
 wire_fields!(FsListed { name, node });
 
+/// A client with a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsClient {
+    /// Which.
+    pub client: ClientId,
+    /// In which life.
+    pub instance: Instance,
+    /// What people know it by; empty, as long as it has not come to this holder of the rank.
+    pub about: Name,
+    /// Files that it has open, and of those for writing.
+    pub open: u32,
+    /// See above.
+    pub writing: u32,
+    /// How long ago it was heard last, in milliseconds.
+    pub silent_ms: u64,
+    /// Its session is being ended.
+    pub evicting: bool,
+}
+wire_fields!(FsClient { client, instance, about, open, writing, silent_ms, evicting });
+
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are nodes")]
@@ -592,6 +634,13 @@ pub enum FsAnswer {
     },
     /// To [`FsCall::Lock`]: [`FsLocked`] comes when it is granted.
     Waits {},
+    /// To [`FsCall::Clients`].
+    Clients {
+        /// By their numbers.
+        clients: Vec<FsClient>,
+        /// There are no more.
+        end: bool,
+    },
 }
 wire_enum!(FsAnswer {
     1 => Done {},
@@ -601,6 +650,7 @@ wire_enum!(FsAnswer {
     5 => Room { bytes, files },
     6 => Conflict { lock },
     7 => Waits {},
+    8 => Clients { clients, end },
 });
 
 impl FsAnswer {

@@ -10,9 +10,9 @@ use nacre_wire::fs::{
 };
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot,
-    FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe,
-    FsSession, FsStale, FsSync, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsClient, FsEvicted, FsForget,
+    FsForgot, FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest,
+    FsSafe, FsSession, FsStale, FsSync, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -157,8 +157,13 @@ fn wait() -> FsLockWait {
 fn caps() -> FsCaps {
     FsCaps { items: vec![FsCapNews { ino: ino(), cap: FsCap::Sync {}, number: 13 }] }
 }
+fn client() -> FsClient {
+    let (client, instance) = (nacre_types::ClientId(5), Instance(3));
+    FsClient { client, instance, about: name(), open: 9, writing: 2, silent_ms: 1500, evicting: true }
+}
 fn session() -> FsSession {
     FsSession {
+        about: "mount on a host".into(),
         file_system: "home".into(),
         rank: 3,
         instance: Instance(2),
@@ -229,6 +234,8 @@ fn calls() -> Vec<FsCall> {
         FsCall::Flush {},
         FsCall::Comply { ino, number: 13, size: 81, mtime: Stamp(82), written: true },
         FsCall::Alone { ino, ends: true },
+        FsCall::Clients { after: 7 },
+        FsCall::Evict { client: nacre_types::ClientId(8) },
     ]
 }
 
@@ -248,6 +255,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsLockWait v1", wait()),
         value("record FsSession v1", session()),
         value("fields FsOpens", opens()),
+        value("fields FsClient", client()),
         value("record FsWelcome v1", FsWelcome { again: true, greeting: 4 }),
         value("record FsAway v1", away()),
         value("record FsCaughtUp v1", FsCaughtUp { next: 9 }),
@@ -304,6 +312,7 @@ pub fn all() -> Vec<Sample> {
             FsAnswer::Room { bytes: 11, files: 12 },
             FsAnswer::Conflict { lock: Some(lock()) },
             FsAnswer::Waits {},
+            FsAnswer::Clients { clients: vec![client()], end: true },
         ],
     ));
     all
