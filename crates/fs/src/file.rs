@@ -198,7 +198,7 @@ impl File {
     /// Whether the journal has it that this client is writing the file: if it dies, its objects say how
     /// large the file is, as far as there is no hole in it.
     pub const fn is_known(&self) -> bool {
-        self.is_known && (self.hole_to == 0 || self.hole_to < self.data_safe)
+        self.is_known && matches!(self.cap, FsCap::Buffer {}) && (self.hole_to == 0 || self.hole_to < self.data_safe)
     }
     /// The last request that has to be safe before more may be written.
     pub fn unsafe_by(&self) -> Option<u64> {
@@ -359,8 +359,10 @@ impl File {
     }
 
     /// The server grants more; `fresh`: what was said with it is how the file is now.
-    pub fn grant(&mut self, cap: FsCap, fresh: bool) {
+    pub fn grant(&mut self, cap: FsCap, fresh: bool, next: u64) {
         if self.recall.is_none() && cap > self.cap {
+            // What it says from here on it says as one that writes later.
+            self.closes(next);
             self.cap = cap;
             self.is_fresh = fresh;
             self.grants += 1;

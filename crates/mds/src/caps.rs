@@ -111,6 +111,11 @@ impl Caps {
         let files = self.clients.get(&client).into_iter().flatten();
         files.fold((0, 0), |(open, writing), ino| (open + 1, writing + u32::from(self.writes(client, *ino))))
     }
+    /// Whether a client writes a file later, alone.
+    pub fn buffers(&self, client: ClientId, ino: Ino) -> bool {
+        let held = self.files.get(&ino).and_then(|all| all.get(&client));
+        held.is_some_and(|held| held.cap == FsCap::Buffer {})
+    }
     /// Whether all others do nothing with a file: what lies beyond its end is this client's.
     pub fn is_alone(&self, ino: Ino, client: ClientId) -> bool {
         let others = self.files.get(&ino).into_iter().flatten().filter(|(other, _)| **other != client);

@@ -171,6 +171,8 @@ pub struct Written {
     pub size: u64,
     /// Where its data ends. What lies beyond the file's end is removed.
     pub end: u64,
+    /// It was written by now.
+    pub now: bool,
 }
 
 /// What follows for a file of which that was found.
@@ -573,7 +575,7 @@ impl Run<'_> {
         self.changed(inode)
     }
 
-    fn found(&mut self, ino: Ino, Written { size, end }: Written) -> Step<FsAnswer> {
+    fn found(&mut self, ino: Ino, Written { size, end, now }: Written) -> Step<FsAnswer> {
         let mut inode = self.inode(ino)?;
         let data_to = inode.data_to();
         if size > inode.size {
@@ -585,7 +587,9 @@ impl Run<'_> {
             let rare = rare_of(&mut inode);
             rare.stale_to = rare.stale_to.max(end);
         }
-        inode.mtime = inode.mtime.max(self.setting.now);
+        if now {
+            inode.mtime = inode.mtime.max(self.setting.now);
+        }
         self.changed(inode)
     }
 

@@ -703,7 +703,8 @@ impl Mds {
         let written = opened;
         let opened = opened.filter(|_| !is_counted(request));
         self.note_opened(client, opened);
-        self.note_written(client, &request.call, &reply.answer);
+        self.note_written(client, &request.call, matches!(reply.answer, FsAnswer::Failed { .. }));
+        after.batch = after.batch.max(self.before_alone(client, &request.call));
         let opening = self.unsafe_opening(client, written);
         reply.safe &= opening.is_none();
         let file = opened.and_then(Opened::file);

@@ -30,7 +30,8 @@ pub struct Writer {
     pub ino: Ino,
     /// Where its inode is, if that is known.
     pub place: Option<FsPlace>,
-    /// It has said since then that it has written.
+    /// It has said that it has written it, and writes it later, alone: what it has in objects counts, told
+    /// or not. Else all that it has synchronized is told, and what is not told of an append is half of it.
     pub wrote: bool,
     /// It has it open from here on; else no more.
     pub here: bool,
@@ -41,8 +42,9 @@ wire_fields!(Writer { client, ino, place, wrote, here });
 struct Known {
     place: Option<(Ino, Name)>,
     wrote: bool,
-    /// The batch that says that it is open.
+    /// The batch that says that it is open, and the last one that says something of it.
     batch: u64,
+    last: u64,
 }
 
 /// See the module head.
@@ -95,7 +97,7 @@ impl Writers {
         let Writer { client, ino, place, wrote, here } = writer;
         if here {
             let place = place.map(|place| (place.dir, place.name));
-            self.files.entry(ino).or_default().insert(client, Known { place, wrote, batch });
+            self.files.entry(ino).or_default().insert(client, Known { place, wrote, batch, last: batch });
             self.clients.entry(client).or_default().insert(ino);
         } else {
             self.remove(client, ino);
@@ -103,16 +105,24 @@ impl Writers {
     }
     /// A client has opened a file for writing that it had not: what this batch is to say.
     pub fn open(&mut self, client: ClientId, ino: Ino, place: Option<(Ino, Name)>, batch: u64) -> Writer {
-        let writer = record(client, ino, &Known { place, wrote: false, batch }, true);
+        let writer = record(client, ino, &Known { place, wrote: false, batch, last: batch }, true);
         self.apply(writer.clone(), batch);
         writer
     }
-    /// It says that it has written: what the next batch is to say, if that is new, and since which one
-    /// it has been open.
-    pub fn wrote(&mut self, client: ClientId, ino: Ino) -> Option<(Writer, u64)> {
+    /// It says that it has written, and writes later, or does that no more: what this batch is to say, if
+    /// that is new, and since which one it has been open.
+    pub fn wrote(&mut self, client: ClientId, ino: Ino, wrote: bool, batch: u64) -> Option<(Writer, u64)> {
         let known = self.files.get_mut(&ino)?.get_mut(&client)?;
-        let is_new = !std::mem::replace(&mut known.wrote, true);
-        is_new.then(|| (record(client, ino, known, true), known.batch))
+        let is_new = std::mem::replace(&mut known.wrote, wrote) != wrote;
+        is_new.then(|| {
+            known.last = batch;
+            (record(client, ino, known, true), known.batch)
+        })
+    }
+    /// The last batch that says something of it.
+    #[must_use]
+    pub fn last(&self, client: ClientId, ino: Ino) -> Option<u64> {
+        Some(self.known(client, ino)?.last)
     }
     /// It has it open for writing no more: what this batch is to say, and since which one it was.
     pub fn close(&mut self, client: ClientId, ino: Ino, batch: u64) -> Option<(Writer, u64)> {
@@ -245,9 +255,10 @@ mod tests {
     #[test]
     fn that_it_was_written_is_said_once() {
         let mut writers = opened(1);
-        let (said, since) = writers.wrote(CLIENT, INO).expect("it is news");
+        let (said, since) = writers.wrote(CLIENT, INO, true, 3).expect("it is news");
         assert_eq!((said.wrote, said.here, since), (true, true, 1));
-        assert!(writers.wrote(CLIENT, INO).is_none());
-        assert!(writers.wrote(ClientId(8), INO).is_none(), "it has it not open");
+        assert!(writers.wrote(CLIENT, INO, true, 4).is_none());
+        assert_eq!(writers.last(CLIENT, INO), Some(3));
+        assert!(writers.wrote(ClientId(8), INO, true, 4).is_none(), "it has it not open");
     }
 }

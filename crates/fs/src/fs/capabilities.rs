@@ -20,7 +20,7 @@ impl Fs {
                 if self.session.is_open()
                     && let Some(file) = self.files.get_mut(&news.ino)
                 {
-                    file.grant(news.cap, false);
+                    file.grant(news.cap, false, self.session.next());
                     self.settle(news.ino, out);
                 }
                 continue;
@@ -48,7 +48,7 @@ impl Fs {
     pub(super) fn on_grants(&mut self, grants: &[FsGrant], fresh: bool, out: &mut Vec<Output>) {
         for FsGrant { ino, cap } in grants {
             if let Some(file) = self.files.get_mut(ino) {
-                file.grant(*cap, fresh);
+                file.grant(*cap, fresh, self.session.next());
                 self.settle(*ino, out);
             }
         }

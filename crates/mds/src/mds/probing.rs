@@ -7,10 +7,11 @@
 //! So what it had synchronized is in the file, though it had told no server that survived; and no data
 //! is left beyond what is known, to show up in a hole later.
 //!
-//! A file becomes as large as its data goes on without a hole: behind one is what the client was still
-//! writing when it died, and a log with zeros in it is worse than a shorter one. That is removed. (A client
-//! that leaves a hole waits for the journal before it says that it has synchronized.) Where others write at
-//! the same time it may be theirs, and stays.
+//! A file that the client wrote later, alone, becomes as large as its data goes on without a hole: behind
+//! one is what it was still writing when it died, and a log with zeros in it is worse than a shorter one.
+//! (A client that leaves a hole waits for the journal before it says that it has synchronized.) One that it
+//! appended to, as others did, stays as it was told: half a record would not be. What is left over is
+//! removed. Where others write at the same time it may be theirs, and stays.
 //!
 //! Until its session ends what it has open stays its own. A file that another client cuts off waits for
 //! this, as does the removal of its data. What was evicted in a repair, which knows no sessions, is
@@ -193,9 +194,14 @@ impl Mds {
         let Some(inode) = self.tree.inode(ino) else { return self.find_written(client, ino) };
         let (probe, data_to) = (&self.probing.files[&(client, ino)], inode.data_to());
         let end = probe.end();
-        let whole = if self.caps.is_alone(ino, client) { probe.whole_from(inode.size) } else { end };
-        let found = Written { size: inode.size.max(whole), end: end.max(data_to) };
         let wrote = self.writers.get(client, ino).is_some_and(|(_, wrote)| wrote);
+        let whole = match (wrote, self.caps.is_alone(ino, client)) {
+            (true, true) => probe.whole_from(inode.size),
+            (false, true) => inode.size,
+            (_, false) => end,
+        };
+        let now = wrote || whole > inode.size;
+        let found = Written { size: inode.size.max(whole), end: end.max(data_to), now };
         if end <= data_to && !wrote {
             return self.probing.drop_file(client, ino);
         }

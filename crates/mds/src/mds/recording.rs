@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  first Open or Make for writing ─▶ Writer here ─▶ answered as early: safe when that is
-//!  Wrote, Comply ─▶ wrote
+//!  Wrote, and it writes later, alone ─▶ wrote; until Comply
 //!  last Close ─▶ gone     a greeting names it ─▶ here     caught up, and it was not named ─▶ gone
 //! ```
 //! Invariant: a client that was told that its opening is safe is known, until its session ends, to the
@@ -46,14 +46,25 @@ impl Mds {
             self.record(client, ino);
         }
     }
-    /// A client may have said that it has written a file.
-    pub(super) fn note_written(&mut self, client: ClientId, call: &FsCall, answer: &FsAnswer) {
-        if let (FsCall::Wrote { ino, .. } | FsCall::Comply { ino, written: true, .. }, FsAnswer::Node { .. }) =
-            (call, answer)
-            && let Some((writer, since)) = self.writers.wrote(client, *ino)
-        {
+    /// A client may have said that it has written a file, or that it writes it later no more.
+    pub(super) fn note_written(&mut self, client: ClientId, call: &FsCall, failed: bool) {
+        let (ino, wrote) = match call {
+            FsCall::Wrote { ino, .. } => (*ino, true),
+            FsCall::Comply { ino, written: true, .. } => (*ino, false),
+            _ => return,
+        };
+        if wrote && (failed || !self.caps.buffers(client, ino)) {
+            return;
+        }
+        if let Some((writer, since)) = self.writers.wrote(client, ino, wrote, self.journal.number()) {
             self.journal.push_writer(writer, since);
         }
+    }
+    /// The batch that has to be safe before a client appends: that says that what it writes counts when it
+    /// is told, and not before.
+    pub(super) fn before_alone(&self, client: ClientId, call: &FsCall) -> Option<u64> {
+        let FsCall::Alone { ino, ends: false } = call else { return None };
+        self.writers.last(client, *ino).filter(|batch| *batch >= self.journal.safe())
     }
     /// The batch that says that a client has a file open for writing, if it is not safe.
     pub(super) fn unsafe_opening(&self, client: ClientId, opened: Option<Opened>) -> Option<u64> {
