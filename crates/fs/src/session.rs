@@ -372,14 +372,19 @@ impl Session {
         }
     }
     /// A life of it has ended without it: what was not safe is lost, and what was not answered may have
-    /// happened. These requests end so, changes with what was known of them; all others are sent in the next life.
+    /// happened. These requests end so, changes with what was known of them; all others are sent in the next life, but for
+    /// those that say what was written: it may be gone.
     pub fn on_evicted(&mut self, instance: Instance) -> Vec<(u64, FsCall, Option<FsAgain>)> {
         if instance != self.instance {
             return Vec::new();
         }
         self.instance = Instance(self.instance.0 + 1);
         (self.known, self.stage) = (false, Stage::Away);
-        let ends = |_: &u64, sent: &mut Sent| sent.told.is_some() || (sent.at.is_some() && sent.call.is_change());
+        let says_written = |call: &FsCall| matches!(call, FsCall::Wrote { .. }) || call.tells();
+        let ends = |_: &u64, sent: &mut Sent| {
+            let may_have_happened = sent.at.is_some() && sent.call.is_change();
+            sent.told.is_some() || may_have_happened || says_written(&sent.call)
+        };
         let ended = self.sent.extract_if(.., ends);
         ended.map(|(number, sent)| (number, sent.call, sent.told.map(|(_, again)| again))).collect()
     }

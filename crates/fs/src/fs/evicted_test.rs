@@ -86,3 +86,29 @@ fn operations_rest_on_the_map_that_the_server_has() {
     client.turn(evicted(Instance(1)));
     assert_eq!(client.objects.rests_on, Epoch(client.now.0 / 1_000_000));
 }
+
+/// Seed 505: its server was gone when what it appended was in objects. The next one evicted it, and
+/// removed what it did not know of. Coming back it told that it had written that: a file had zeros, and
+/// its program was told that they were its data.
+#[test]
+fn what_a_former_instance_wrote_is_told_by_no_later_one() {
+    let (mut client, call) = writing(2);
+    client.turn(Some(Message::FsAway(nacre_wire::msg::fs::FsAway { why: String::new() })));
+    for _ in 0..2 {
+        client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
+    }
+    client.turn(None);
+    assert_eq!(client.ended(), [], "the server is to be told");
+    for _ in 0..4 {
+        client.now = client.now + SEEK_AGAIN;
+        client.turn(None);
+    }
+    client.turn(evicted(FIRST));
+    assert_eq!(client.ended(), [(call, Err(EIO))]);
+    client.come();
+    let told = |message: &Message| match message {
+        Message::FsRequest(request) => matches!(request.call, FsCall::Wrote { .. }),
+        _ => false,
+    };
+    assert!(!client.said.iter().any(told), "{:?}", client.said);
+}
