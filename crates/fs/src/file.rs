@@ -209,6 +209,10 @@ impl File {
         let is_told = end > self.reach() && end <= self.data_told;
         (self.opening.is_some() && end > self.data_told) || (is_told && self.unsafe_by.is_some())
     }
+    /// The same, also if its end were told first.
+    pub fn may_wait(&self, end: u64) -> bool {
+        self.awaits_safe(end) || (self.unsafe_by().is_some() && self.is_far(end))
+    }
     /// Whether it has become larger than the server knows.
     pub const fn is_longer(&self) -> bool {
         self.written_to > self.told
