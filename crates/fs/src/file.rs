@@ -333,7 +333,9 @@ impl File {
     }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {
-        let FsPlace { dir, name } = self.place.clone().filter(|_| self.told == 0)?;
+        // One without a name is nowhere that a name could be made again for it.
+        let is_named = |place: &FsPlace| self.told == 0 && !place.dir.is_hidden();
+        let FsPlace { dir, name } = self.place.clone().filter(is_named)?;
         let value = Backpointer { dir, name }.to_bytes().into();
         Some(SubOp::SetAttr { name: Backpointer::ATTR.into(), value })
     }

@@ -357,6 +357,19 @@ fn zeros_holes_and_copies_go_through_the_kernel() {
     end(mounted, &dir);
 }
 
+/// The library knows no such request (fuser 0.18): the kernel says so to programs, which take a name
+/// of their own then.
+#[test]
+fn a_file_without_a_name_cannot_be_made_through_the_kernel() {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let Some((mounted, _, dir)) = mounted("unnamed") else { return };
+    for _ in 0..2 {
+        let made = openat(CWD, &dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+        assert_eq!(made.map(|_| ()), Err(rustix::io::Errno::OPNOTSUPP));
+    }
+    end(mounted, &dir);
+}
+
 /// Through pages and buffers, while they are removed, too.
 #[test]
 fn a_thousand_names_are_listed_each_once() {

@@ -355,7 +355,12 @@ impl Run<'_> {
 
     fn make(&mut self, dir: Ino, name: &Name, made: &Made<'_>, exclusive: bool, open: Option<bool>) -> Step<FsAnswer> {
         let parent = self.directory(dir)?;
-        if let Some(entry) = self.find(dir, name)? {
+        let is_unnamed = name.is_empty();
+        if is_unnamed && (open.is_none() || !matches!(made.kind, FileKind::File {})) {
+            return Err(Stop::Fail(EINVAL));
+        }
+        let there = if is_unnamed { None } else { self.find(dir, name)? };
+        if let Some(entry) = there {
             if exclusive || !matches!(made.kind, FileKind::File {}) {
                 return Err(Stop::Fail(EEXIST));
             }
@@ -380,9 +385,14 @@ impl Run<'_> {
             size: made.target.len() as u64,
             layout: matches!(made.kind, FileKind::File {}).then_some(self.setting.layout),
             rare: (rare != Rare::default()).then(|| Arc::new(rare)),
+            links: u32::from(!is_unnamed),
             ..Inode::new(ino, made.kind, mode, (uid, gid), self.setting.now)
         };
         self.note_opened(&inode, open);
+        if is_unnamed {
+            self.set_stray(&inode)?;
+            return Ok(self.shown(inode, true));
+        }
         let head = directory.then(Default::default);
         self.draft.room_for(dir, 0, 1)?;
         self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head }, None);
@@ -408,11 +418,13 @@ impl Run<'_> {
         }
         inode.links = inode.links.checked_add(1).ok_or(Stop::Fail(EMLINK))?;
         self.touch(&mut inode);
-        self.draft.room_for(dir, 0, 1)?;
         let rank = self.setting.rank;
-        let (home, key) = (Ino::links(rank), Name::from(&*ino.to_string()));
+        let (home, key) = (Ino::links(rank), stray_name(ino));
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
+        // What a file without a name has counts nowhere before.
+        let bytes = if at == Ino::strays(rank) { inode.size } else { 0 };
+        self.draft.room_for(dir, bytes, 1)?;
         let whole = Entry::Inode { inode: inode.clone(), head: None };
         if at == Ino::strays(rank) {
             // A file that was made without a name, or lost its last one: this is its only one.
@@ -451,15 +463,20 @@ impl Run<'_> {
             return Ok(inode);
         }
         if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.data_to() > 0 || inode.stale_to() > 0) {
-            let strays = Ino::strays(self.setting.rank);
-            let key = Name::from(&*inode.ino.to_string());
-            let old = self.find(strays, &key)?;
-            self.draft.set(strays, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+            self.set_stray(&inode)?;
         }
         if let Some((home, key)) = home {
             self.draft.remove_at(home, &key)?;
         }
         Ok(inode)
+    }
+
+    /// A file without a name is where those are.
+    fn set_stray(&mut self, inode: &Inode) -> Step<()> {
+        let (strays, key) = (Ino::strays(self.setting.rank), stray_name(inode.ino));
+        let old = self.find(strays, &key)?;
+        self.draft.set(strays, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+        Ok(())
     }
 
     fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name), flags: u8) -> Step<FsAnswer> {
@@ -639,6 +656,10 @@ impl Run<'_> {
     }
 }
 
+/// What a file is called in the hidden directories.
+fn stray_name(ino: Ino) -> Name {
+    Name::from(&*ino.to_string())
+}
 /// What few inodes have, to be changed.
 fn rare_of(inode: &mut Inode) -> &mut Rare {
     Arc::make_mut(inode.rare.get_or_insert_default())

@@ -267,7 +267,8 @@ pub enum FsCall {
     Make {
         /// In which directory.
         dir: Ino,
-        /// Its name.
+        /// Its name. Empty: a file that no name leads to, and that is opened. It goes with its last
+        /// close, unless [`Self::Link`] gives it a name before.
         name: Name,
         /// What it is to be.
         kind: FileKind,
@@ -473,6 +474,12 @@ impl FsCall {
     #[must_use]
     pub fn tells(&self) -> bool {
         matches!(self, Self::Comply { mtime, .. } | Self::Close { mtime, .. } if *mtime != Stamp::default())
+    }
+    /// Whether it makes a file without a name: one that was made and is not known to be open would
+    /// be removed.
+    #[must_use]
+    pub fn is_unnamed(&self) -> bool {
+        matches!(self, Self::Make { name, .. } if name.is_empty())
     }
     /// What it names by number, if that may be a file.
     #[must_use]
