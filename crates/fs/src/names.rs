@@ -429,6 +429,7 @@ mod tests {
             name,
             kind,
             mode: 0,
+            umask: 0,
             uid: 0,
             gid: 0,
             target,

@@ -27,6 +27,7 @@ pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
         name: Name::from(name),
         kind,
         mode,
+        umask: 0,
         uid: 7,
         gid: 8,
         target: bytes::Bytes::new(),

@@ -88,7 +88,20 @@ fn node(answer: Result<FsAnswer, u16>) -> Result<FsNode, u16> {
 fn make_call(dir: Ino, name: &str, kind: FileKind) -> FsCall {
     let open = matches!(kind, FileKind::File {});
     let (name, target) = (Name::from(name), Bytes::new());
-    FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open, write: open }
+    FsCall::Make {
+        dir,
+        name,
+        kind,
+        mode: 0o755,
+        umask: 0,
+        uid: 1,
+        gid: 2,
+        target,
+        device: 0,
+        exclusive: true,
+        open,
+        write: open,
+    }
 }
 fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
     node(ask(fs, make_call(dir, name, kind))).expect("it is made").inode.ino

@@ -61,7 +61,8 @@ impl Seen {
 /// The call for something new.
 pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     let (mode, target) = (0o755, Bytes::new());
-    FsCall::Make { dir, name, kind, mode, uid: 1, gid: 1, target, device: 0, exclusive, open: false, write: false }
+    let (uid, gid, open) = (1, 1, false);
+    FsCall::Make { dir, name, kind, mode, umask: 0, uid, gid, target, device: 0, exclusive, open, write: open }
 }
 
 /// A call about names that others use as well.
@@ -163,6 +164,7 @@ impl Own {
                 name,
                 kind: FileKind::File {},
                 mode: OWN_MODE,
+                umask: 0,
                 uid: 1,
                 gid: 1,
                 target: Bytes::new(),

@@ -272,8 +272,10 @@ pub enum FsCall {
         name: Name,
         /// What it is to be.
         kind: FileKind,
-        /// Permissions, the caller's mask taken off.
+        /// Permissions, as the caller wants them.
         mode: u16,
+        /// Those that are taken off, unless the directory has a default list of rights.
+        umask: u16,
         /// Owner.
         uid: u32,
         /// Group, unless the directory gives its own.
@@ -337,6 +339,9 @@ pub enum FsCall {
         value: Bytes,
         /// Fail if it is there (`Some(true)`), or if it is not (`Some(false)`).
         fresh: Option<bool>,
+        /// If it is the list of rights: the set-group-id bit goes, since its caller is not of the
+        /// file's group.
+        drop_sgid: bool,
     },
     /// Removes an extended attribute.
     RemoveXattr {
@@ -434,12 +439,12 @@ wire_enum!(FsCall {
     1 => Lookup { dir, name },
     2 => Stat { ino },
     3 => List { dir, after, bytes_max },
-    4 => Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write },
+    4 => Make { dir, name, kind, mode, umask, uid, gid, target, device, exclusive, open, write },
     5 => Link { ino, dir, name },
     6 => Unlink { dir, name, directory },
     7 => Rename { dir, name, to_dir, to_name, flags },
     8 => Set { ino, changes },
-    9 => SetXattr { ino, name, value, fresh },
+    9 => SetXattr { ino, name, value, fresh, drop_sgid },
     10 => RemoveXattr { ino, name },
     11 => Open { ino, write },
     12 => Close { ino, write, size, mtime },
