@@ -209,6 +209,10 @@ impl File {
         let is_told = end > self.reach() && end <= self.data_told;
         (self.opening.is_some() && end > self.data_told) || (is_told && self.unsafe_by.is_some())
     }
+    /// The same, also if its end were told first.
+    pub fn may_wait(&self, end: u64) -> bool {
+        self.awaits_safe(end) || (self.unsafe_by().is_some() && self.is_far(end))
+    }
     /// Whether it has become larger than the server knows.
     pub const fn is_longer(&self) -> bool {
         self.written_to > self.told
@@ -329,7 +333,9 @@ impl File {
     }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {
-        let FsPlace { dir, name } = self.place.clone().filter(|_| self.told == 0)?;
+        // One without a name is nowhere that a name could be made again for it.
+        let is_named = |place: &FsPlace| self.told == 0 && !place.dir.is_hidden();
+        let FsPlace { dir, name } = self.place.clone().filter(is_named)?;
         let value = Backpointer { dir, name }.to_bytes().into();
         Some(SubOp::SetAttr { name: Backpointer::ATTR.into(), value })
     }

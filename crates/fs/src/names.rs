@@ -174,6 +174,8 @@ impl Names {
                     self.bind(*dir, name, Some(node.inode.ino), keep);
                 }
             }
+            // Its directory has nothing new.
+            call if call.is_unnamed() => {}
             FsCall::Make { dir, name, kind, .. } => {
                 if let FsAnswer::Node { node, made } = answer {
                     self.bind(*dir, name, Some(node.inode.ino), keep);
@@ -427,6 +429,7 @@ mod tests {
             name,
             kind,
             mode: 0,
+            umask: 0,
             uid: 0,
             gid: 0,
             target,

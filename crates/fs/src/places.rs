@@ -33,12 +33,20 @@ impl Places {
     /// Learns from what the server answers; says which file has another name now, and which.
     pub fn learn(&mut self, call: &FsCall, answer: &FsAnswer) -> Vec<(Ino, FsPlace)> {
         match (call, answer) {
+            (call, FsAnswer::Node { node, .. }) if call.is_unnamed() => {
+                let ino = node.inode.ino;
+                self.note(ino, Ino::strays(ino.rank()), &Name::from(&*ino.to_string()));
+            }
             (FsCall::Lookup { dir, name } | FsCall::Make { dir, name, .. }, FsAnswer::Node { node, .. })
                 if !node.inode.is_directory() =>
             {
                 self.note(node.inode.ino, *dir, name);
             }
-            (FsCall::Link { ino, dir, name }, FsAnswer::Node { .. }) => self.note(*ino, *dir, name),
+            (FsCall::Link { ino, dir, name }, FsAnswer::Node { .. }) => {
+                self.note(*ino, *dir, name);
+                // It may have had no name before.
+                return vec![(*ino, FsPlace { dir: *dir, name: name.clone() })];
+            }
             (FsCall::List { dir, .. }, FsAnswer::Listed { entries, .. }) => {
                 for listed in entries.iter().filter(|listed| !listed.node.inode.is_directory()) {
                     self.note(listed.node.inode.ino, *dir, &listed.name);

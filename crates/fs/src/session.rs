@@ -3,8 +3,8 @@
 //! ```text
 //!  Away ── a holder is known ──▶ Greeting ──FsWelcome──▶ Open ── gone, away ──▶ Away
 //!                                                         │ first: what was answered and is not safe, in the order of the
-//!                                                         │ answers; what tells of data, and what
-//!                                                         │ came before it; FsCaughtUp; then the rest
+//!                                                         │ answers; what tells of data, files
+//!                                                         │ without a name, and what came before; FsCaughtUp; the rest
 //!  request ─▶ sent ─▶ answered early ─▶ safe: forgotten
 //!                └──── answered, changed nothing: forgotten
 //! ```
@@ -254,7 +254,9 @@ impl Session {
         }
         let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
         let mut rest: Vec<u64> = rest.map(|(number, _)| *number).collect();
-        let last = rest.iter().rposition(|number| self.sent[number].call.tells());
+        // A file without a name that was made, and is not known to be open then, would be removed.
+        let comes_first = |call: &FsCall| call.tells() || call.is_unnamed();
+        let last = rest.iter().rposition(|number| comes_first(&self.sent[number].call));
         let later = rest.split_off(last.map_or(0, |last| last + 1));
         for number in rest {
             self.send(now, server, number, out);

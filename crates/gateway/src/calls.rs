@@ -42,8 +42,11 @@ pub fn kind(mode: u32) -> Result<FileKind, Errno> {
 pub struct New {
     /// What.
     pub kind: FileKind,
-    /// `st_mode`; the kernel has taken the mask off (we do not ask it to leave that to us).
+    /// `st_mode`.
     pub mode: u32,
+    /// What the server takes off it, which knows whether the directory gives other rights. 0 in a
+    /// symbolic link's request.
+    pub umask: u32,
     /// Owner and group.
     pub owner: (u32, u32),
     /// Of a symbolic link.
@@ -55,7 +58,7 @@ pub struct New {
 impl New {
     /// One without a target or a device's number.
     pub fn plain(kind: FileKind, mode: u32, owner: (u32, u32)) -> Self {
-        Self { kind, mode, owner, target: Bytes::new(), device: 0 }
+        Self { kind, mode, umask: 0, owner, target: Bytes::new(), device: 0 }
     }
 
     /// The call that makes it. It fails if the name is taken; that is right for `create` without `O_EXCL`, too: see
@@ -68,6 +71,7 @@ impl New {
             name,
             kind: self.kind,
             mode: permissions(self.mode),
+            umask: permissions(self.umask),
             uid,
             gid,
             target: self.target,

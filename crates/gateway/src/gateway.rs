@@ -3,6 +3,7 @@
 //! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more:
 //! `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
 
+use crate::caller::Caller;
 use crate::calls::{self, Allocate, New, Wanted};
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
@@ -18,6 +19,7 @@ use nacre_fs::{Ask, Outcome};
 use nacre_node::FileSystem;
 use nacre_types::Ino;
 use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::inode::ACL_ACCESS;
 use nacre_wire::fs::{FileKind, FsLock, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsNode};
 use std::convert::Infallible;
@@ -137,6 +139,10 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             // Cached data goes when a file's size or time turns out to be another.
             InitFlags::FUSE_AUTO_INVAL_DATA,
+            // It checks lists of rights, and asks for them again when it asks for attributes.
+            InitFlags::FUSE_POSIX_ACL,
+            // Whether a mask counts depends on what the directory has.
+            InitFlags::FUSE_DONT_MASK,
             // Else each kernel keeps locks for itself.
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
@@ -167,18 +173,18 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     /// Nothing is kept that could be forgotten.
     fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
 
-    fn mknod(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, rdev: u32, reply: ReplyEntry) {
+    fn mknod(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
         match calls::kind(mode) {
             Ok(kind) => {
-                let new = New { device: rdev, ..New::plain(kind, mode, owner(by)) };
+                let new = New { device: rdev, umask, ..New::plain(kind, mode, owner(by)) };
                 self.entry(new.call(number(parent), calls::name(name), None), reply);
             }
             Err(why) => reply.error(why),
         }
     }
 
-    fn mkdir(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        let new = New::plain(FileKind::Directory {}, mode, owner(by));
+    fn mkdir(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let new = New { umask, ..New::plain(FileKind::Directory {}, mode, owner(by)) };
         self.entry(new.call(number(parent), calls::name(name), None), reply);
     }
 
@@ -259,15 +265,28 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    fn setxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
-        match xattr::check(name.as_bytes()).and_then(|()| xattr::fresh(flags)) {
-            Ok(fresh) => {
-                let value = Bytes::copy_from_slice(value);
-                let call = FsCall::SetXattr { ino: number(ino), name: calls::name(name), value, fresh };
-                self.empty(Ask::Names(call), reply);
+    fn setxattr(&self, by: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
+        let fresh = match xattr::check(name.as_bytes()).and_then(|()| xattr::fresh(flags)) {
+            Ok(fresh) => fresh,
+            Err(why) => return reply.error(why),
+        };
+        let is_access = name.as_bytes() == ACL_ACCESS;
+        let (ino, name, value) = (number(ino), calls::name(name), Bytes::copy_from_slice(value));
+        let set = move |drop_sgid| Ask::Names(FsCall::SetXattr { ino, name, value, fresh, drop_sgid });
+        if !is_access {
+            return self.empty(set(false), reply);
+        }
+        let (files, by) = (self.files.clone(), Caller::of(by));
+        self.names(FsCall::Stat { ino }, move |outcome| match answers::node(outcome) {
+            Ok(FsNode { inode, .. }) => {
+                let drops = inode.mode & xattr::S_ISGID != 0 && !by.is_of(inode.gid);
+                files.ask(set(drops), move |outcome| match answers::done(outcome) {
+                    Ok(()) => reply.ok(),
+                    Err(why) => reply.error(why),
+                });
             }
             Err(why) => reply.error(why),
-        }
+        });
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -315,8 +334,17 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    fn create(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, flags: i32, reply: ReplyCreate) {
-        let new = New::plain(FileKind::File {}, mode, owner(by));
+    fn create(
+        &self,
+        by: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = New { umask, ..New::plain(FileKind::File {}, mode, owner(by)) };
         let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
         self.names(new.call(number(parent), calls::name(name), open), move |outcome| match answers::node(outcome) {
             Ok(node) => reply.created(&ATTR_TTL, &attr::attr(&node), GENERATION, HANDLE, how),

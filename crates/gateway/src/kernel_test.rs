@@ -18,6 +18,7 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -197,9 +198,13 @@ fn mounted(name: &str) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
 }
 
 fn mounted_as(name: &str, memory: Memory) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
+    mounted_with(name, memory, &MountOptions::of("files"))
+}
+
+fn mounted_with(name: &str, memory: Memory, options: &MountOptions) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
     let dir = std::env::temp_dir().join(format!("nacre-gateway-{name}-{}", std::process::id()));
     fs::create_dir_all(&dir).expect("a folder");
-    match mount_files(memory.clone(), &dir, &MountOptions::of("files")) {
+    match mount_files(memory.clone(), &dir, options) {
         Ok(mounted) => Some((mounted, memory, dir)),
         Err(why @ (MountError::NoDevice | MountError::DeviceDenied | MountError::Refused { .. })) => {
             println!("no mount here, so nothing was tested: {why}");
@@ -357,6 +362,101 @@ fn zeros_holes_and_copies_go_through_the_kernel() {
     end(mounted, &dir);
 }
 
+/// The library knows no such request (fuser 0.18): the kernel says so to programs, which take a name
+/// of their own then.
+#[test]
+fn a_file_without_a_name_cannot_be_made_through_the_kernel() {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    let Some((mounted, _, dir)) = mounted("unnamed") else { return };
+    for _ in 0..2 {
+        let made = openat(CWD, &dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+        assert_eq!(made.map(|_| ()), Err(rustix::io::Errno::OPNOTSUPP));
+    }
+    end(mounted, &dir);
+}
+
+/// Rights in Linux' form: tag, rights, id.
+fn list_of_rights(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0];
+    for (tag, rights, id) in entries {
+        bytes.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+/// The kernel lets in whom a list lets in, also when another mount has changed it; what is made gets
+/// what its directory gives.
+#[test]
+fn lists_of_rights_are_kept_and_followed() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    use std::os::unix::process::CommandExt as _;
+    const NO: u32 = u32::MAX;
+    const USER: u32 = 65_534;
+    const STAFF: u32 = 4_321;
+    let options = MountOptions { allow_other: true, ..MountOptions::of("files") };
+    let memory = Memory(Arc::new(Mutex::new(State::new())), ClientId(1));
+    let other = Memory(Arc::clone(&memory.0), ClientId(2));
+    let Some((first, _, dir)) = mounted_with("acl-a", memory, &options) else { return };
+    let Some((second, _, other_dir)) = mounted_with("acl-b", other, &options) else { return };
+    let may_read = |dir: &Path, groups: &[u32]| {
+        let mut program = std::process::Command::new("cat");
+        program.arg(dir.join("d/f")).stdout(Stdio::null()).stderr(Stdio::null());
+        program.uid(USER).gid(groups.first().copied().unwrap_or(USER)).status().map(|status| status.success())
+    };
+    fs::create_dir(dir.join("d")).expect("made");
+    fs::write(dir.join("d/f"), b"x").expect("written");
+    let mode = |mode| fs::set_permissions(dir.join("d/f"), fs::Permissions::from_mode(mode)).expect("set");
+    let shown = || fs::metadata(other_dir.join("d/f")).expect("there").mode() & 0o7777;
+    let (access, default) = ("system.posix_acl_access", "system.posix_acl_default");
+    let set = |path: PathBuf, name: &str, list: &[u8]| setxattr(path, name, list, XattrFlags::empty());
+    let get = |path: PathBuf, name: &str| {
+        let mut buffer = [0; 256];
+        getxattr(path, name, &mut buffer).map(|length| buffer[..length].to_vec())
+    };
+    mode(0o600);
+    let named = |user, group, mask| {
+        list_of_rights(&[(1, 6, NO), (2, user, USER), (4, 0, NO), (8, group, STAFF), (16, mask, NO), (32, 0, NO)])
+    };
+    match may_read(&dir, &[]) {
+        Ok(may) => assert!(!may),
+        Err(why) => println!("no program was run as another user: {why}"),
+    }
+    let follows = |path: &Path, groups: &[u32], expected| {
+        assert_eq!(may_read(path, groups).unwrap_or(expected), expected, "{groups:?}");
+    };
+    set(dir.join("d/f"), access, &named(4, 0, 4)).expect("set");
+    assert_eq!((get(other_dir.join("d/f"), access), shown()), (Ok(named(4, 0, 4)), 0o640));
+    [&dir, &other_dir].into_iter().for_each(|dir| follows(dir, &[], true));
+    // By the other mount: the mask is taken away, and given back.
+    for (bits, expected) in [(0o600, false), (0o640, true)] {
+        fs::set_permissions(other_dir.join("d/f"), fs::Permissions::from_mode(bits)).expect("set");
+        [&dir, &other_dir].into_iter().for_each(|dir| follows(dir, &[], expected));
+    }
+    set(other_dir.join("d/f"), access, &named(0, 4, 7)).expect("set");
+    [&dir, &other_dir].into_iter().for_each(|dir| follows(dir, &[STAFF], false));
+    assert_eq!(get(dir.join("d/f"), access), Ok(named(0, 4, 7)));
+    rustix::fs::removexattr(dir.join("d/f"), access).expect("it has one");
+    rustix::fs::removexattr(dir.join("d/f"), access).expect("it has none");
+    assert_eq!((get(dir.join("d/f"), access), shown()), (Err(rustix::io::Errno::NODATA), 0o670));
+    // What is no list, or not for a file.
+    let bad = list_of_rights(&[(1, 6, NO), (2, 4, USER), (4, 0, NO), (32, 0, NO)]);
+    assert_eq!(set(dir.join("d/f"), access, &bad), Err(rustix::io::Errno::INVAL));
+    assert_eq!(set(dir.join("d/f"), default, &named(4, 4, 7)), Err(rustix::io::Errno::ACCESS));
+    // The directory gives rights, whatever the mask of this process is.
+    let given = list_of_rights(&[(1, 7, NO), (2, 6, USER), (4, 7, NO), (16, 7, NO), (32, 6, NO)]);
+    set(dir.join("d"), default, &given).expect("set");
+    fs::create_dir(other_dir.join("d/below")).expect("made");
+    fs::write(other_dir.join("d/below/g"), b"").expect("written");
+    assert_eq!(get(dir.join("d/below"), default), Ok(given));
+    assert_eq!(fs::metadata(dir.join("d/below/g")).expect("there").mode(), 0o100_666);
+    let own = list_of_rights(&[(1, 6, NO), (2, 6, USER), (4, 7, NO), (16, 6, NO), (32, 6, NO)]);
+    assert_eq!(get(dir.join("d/below/g"), access), Ok(own));
+    fs::remove_dir_all(dir.join("d")).expect("removed");
+    end(first, &dir);
+    end(second, &other_dir);
+}
+
 /// Through pages and buffers, while they are removed, too.
 #[test]
 fn a_thousand_names_are_listed_each_once() {
@@ -437,7 +537,12 @@ fn locks_of_one_mount_are_seen_by_another() {
         assert_eq!(waits.wait().expect("it has the lock now").code(), Some(7));
         assert!(memory.0.lock().expect("no panic").waits.is_empty());
     }
-    flock(&there, FlockOperation::NonBlockingLockExclusive).expect("it ended, and its lock with it");
+    // The kernel says that its file is closed after a program has ended.
+    let begun = std::time::Instant::now();
+    while let Err(why) = flock(&there, FlockOperation::NonBlockingLockExclusive) {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it ended, and its lock with it: {why}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     drop((file, there));
     std::thread::sleep(Duration::from_millis(200));
     assert!(memory.0.lock().expect("no panic").locks.is_empty(), "all files are closed");

@@ -3,12 +3,16 @@
 use bytes::Bytes;
 use fuser::Errno;
 use nacre_types::Name;
+use nacre_wire::fs::inode::{ACL_ACCESS, ACL_DEFAULT};
 use nacre_wire::msg::fs::FsNode;
 
 /// A caller of `setxattr` wants it to be new.
 const CREATE: i32 = 1;
 /// A caller of `setxattr` wants it to be there.
 const REPLACE: i32 = 2;
+
+/// In `st_mode`: who runs the file is of its group.
+pub const S_ISGID: u16 = 0o2000;
 
 /// What a caller gets.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,10 +23,12 @@ pub enum Given {
     Data(Bytes),
 }
 
-/// Whether a name may be used: `system.` has the lists of rights of POSIX, which no server looks at yet.
+/// Whether a name may be used: of what the kernel calls its own (`system.`), the lists of rights.
 pub fn check(name: &[u8]) -> Result<(), Errno> {
     let allowed: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    if allowed.iter().any(|prefix| name.starts_with(prefix)) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    let is_rights = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
+    let is_allowed = is_rights || allowed.iter().any(|prefix| name.starts_with(prefix));
+    if is_allowed { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }
 
 /// Whether it is to be new (`Some(true)`) or there already (`Some(false)`).
@@ -99,9 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_system_are_not_ours() {
+    fn names_of_the_system_are_not_ours_but_for_lists_of_rights() {
         assert_eq!(check(b"user.x").and(check(b"security.capability")).and(check(b"trusted.overlay.opaque")), Ok(()));
-        assert_eq!(check(b"system.posix_acl_access"), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check(b"system.posix_acl_access").and(check(b"system.posix_acl_default")), Ok(()));
+        assert_eq!(check(b"system.posix_acl"), Err(Errno::EOPNOTSUPP));
         assert_eq!(check(b"other"), Err(Errno::EOPNOTSUPP));
     }
 

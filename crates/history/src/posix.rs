@@ -97,6 +97,15 @@ impl Model {
         self.nodes[dir].entries.insert(name.to_owned(), id);
         Ok(id)
     }
+    /// A file without a name, which is open.
+    ///
+    /// # Errors
+    /// What POSIX says of making something there.
+    pub fn make_unnamed(&mut self, dir: usize) -> Said<usize> {
+        self.dir(dir)?;
+        self.nodes.push(Node { names: 0, opens: 1, ..Self::node(Kind::File, dir) });
+        Ok(self.nodes.len() - 1)
+    }
     /// Another name for a file.
     ///
     /// # Errors

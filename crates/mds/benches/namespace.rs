@@ -76,6 +76,7 @@ fn main() {
         name: Name::from(&*name),
         kind,
         mode: 0o644,
+        umask: 0,
         uid: 1,
         gid: 1,
         target: bytes::Bytes::new(),

@@ -10,6 +10,7 @@
 //!
 //! Rights are not asked: clients do that, with the modes and owners that are told them.
 
+use crate::acl::{self, Acl};
 use crate::change::Change;
 use crate::draft::Draft;
 use crate::tree::{Found, Tree};
@@ -20,6 +21,7 @@ use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::inode::{SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp};
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Linux' numbers for what POSIX calls these.
@@ -30,6 +32,7 @@ pub mod errno {
     pub const ESRCH: u16 = 3;
     pub const EIO: u16 = 5;
     pub const E2BIG: u16 = 7;
+    pub const EACCES: u16 = 13;
     pub const EEXIST: u16 = 17;
     pub const ENOTDIR: u16 = 20;
     pub const EISDIR: u16 = 21;
@@ -39,6 +42,7 @@ pub mod errno {
     pub const ENAMETOOLONG: u16 = 36;
     pub const ENOTEMPTY: u16 = 39;
     pub const ENODATA: u16 = 61;
+    pub const EOPNOTSUPP: u16 = 95;
     /// Of a number that this server knows nothing of: to be looked up by its path.
     pub const ESTALE: u16 = 116;
     pub const EDQUOT: u16 = 122;
@@ -194,6 +198,7 @@ struct Run<'a> {
 struct Made<'a> {
     kind: FileKind,
     mode: u16,
+    umask: u16,
     owner: (u32, u32),
     target: &'a Bytes,
     device: u64,
@@ -212,8 +217,9 @@ impl Run<'_> {
                 Ok(self.shown(inode, false))
             }
             FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, (*bytes_max).min(FS_LIST_MAX) as usize),
-            FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write } => {
-                let made = Made { kind: *kind, mode: *mode, owner: (*uid, *gid), target, device: *device };
+            FsCall::Make { dir, name, kind, mode, umask, uid, gid, target, device, exclusive, open, write } => {
+                let (kind, owner, device) = (*kind, (*uid, *gid), *device);
+                let made = Made { kind, mode: *mode & 0o7777, umask: *umask & 0o777, owner, target, device };
                 self.make(*dir, name, &made, *exclusive, open.then_some(*write))
             }
             FsCall::Link { ino, dir, name } => self.link(*ino, *dir, name),
@@ -233,9 +239,16 @@ impl Run<'_> {
                 self.rename((*dir, name), (*to_dir, to_name), *flags)
             }
             FsCall::Set { ino, changes } => self.set(*ino, changes),
-            FsCall::SetXattr { ino, name, value, fresh } => self.set_xattr(*ino, name, value, *fresh),
+            FsCall::SetXattr { ino, name, value, fresh, drop_sgid } => match name.as_bytes() {
+                acl::ACCESS | acl::DEFAULT => self.set_acl(*ino, name, value, *fresh, *drop_sgid),
+                _ => self.set_xattr(*ino, name, value, *fresh),
+            },
             FsCall::RemoveXattr { ino, name } => {
                 let mut inode = self.inode(*ino)?;
+                if matches!(name.as_bytes(), acl::ACCESS | acl::DEFAULT) && xattr(&inode, name.as_bytes()).is_none() {
+                    // As on other file systems: it is as its caller wants it.
+                    return Ok(self.shown(inode, false));
+                }
                 let rare = rare_of(&mut inode);
                 if rare.xattrs.remove(name).is_none() {
                     return Err(Stop::Fail(ENODATA));
@@ -360,7 +373,12 @@ impl Run<'_> {
 
     fn make(&mut self, dir: Ino, name: &Name, made: &Made<'_>, exclusive: bool, open: Option<bool>) -> Step<FsAnswer> {
         let parent = self.directory(dir)?;
-        if let Some(entry) = self.find(dir, name)? {
+        let is_unnamed = name.is_empty();
+        if is_unnamed && (open.is_none() || !matches!(made.kind, FileKind::File {})) {
+            return Err(Stop::Fail(EINVAL));
+        }
+        let there = if is_unnamed { None } else { self.find(dir, name)? };
+        if let Some(entry) = there {
             if exclusive || !matches!(made.kind, FileKind::File {}) {
                 return Err(Stop::Fail(EEXIST));
             }
@@ -373,21 +391,26 @@ impl Run<'_> {
         }
         let directory = matches!(made.kind, FileKind::Directory {});
         let (uid, mut gid) = made.owner;
-        let mut mode = made.mode & 0o7777;
+        let (mut mode, xattrs) = rights_below(&parent, made)?;
         if parent.mode & S_ISGID != 0 {
             gid = parent.gid;
             mode |= if directory { S_ISGID } else { 0 };
         }
         let ino = self.setting.ino;
         self.took_ino = true;
-        let rare = Rare { target: made.target.clone(), device: made.device, ..Rare::default() };
+        let rare = Rare { target: made.target.clone(), device: made.device, xattrs, ..Rare::default() };
         let inode = Inode {
             size: made.target.len() as u64,
             layout: matches!(made.kind, FileKind::File {}).then_some(self.setting.layout),
             rare: (rare != Rare::default()).then(|| Arc::new(rare)),
+            links: u32::from(!is_unnamed),
             ..Inode::new(ino, made.kind, mode, (uid, gid), self.setting.now)
         };
         self.note_opened(&inode, open);
+        if is_unnamed {
+            self.set_stray(&inode)?;
+            return Ok(self.shown(inode, true));
+        }
         let head = directory.then(Default::default);
         self.draft.room_for(dir, 0, 1)?;
         self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head }, None);
@@ -413,11 +436,13 @@ impl Run<'_> {
         }
         inode.links = inode.links.checked_add(1).ok_or(Stop::Fail(EMLINK))?;
         self.touch(&mut inode);
-        self.draft.room_for(dir, 0, 1)?;
         let rank = self.setting.rank;
-        let (home, key) = (Ino::links(rank), Name::from(&*ino.to_string()));
+        let (home, key) = (Ino::links(rank), stray_name(ino));
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
+        // What a file without a name has counts nowhere before.
+        let bytes = if at == Ino::strays(rank) { inode.size } else { 0 };
+        self.draft.room_for(dir, bytes, 1)?;
         let whole = Entry::Inode { inode: inode.clone(), head: None };
         if at == Ino::strays(rank) {
             // A file that was made without a name, or lost its last one: this is its only one.
@@ -456,15 +481,20 @@ impl Run<'_> {
             return Ok(inode);
         }
         if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.data_to() > 0 || inode.stale_to() > 0) {
-            let strays = Ino::strays(self.setting.rank);
-            let key = Name::from(&*inode.ino.to_string());
-            let old = self.find(strays, &key)?;
-            self.draft.set(strays, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+            self.set_stray(&inode)?;
         }
         if let Some((home, key)) = home {
             self.draft.remove_at(home, &key)?;
         }
         Ok(inode)
+    }
+
+    /// A file without a name is where those are.
+    fn set_stray(&mut self, inode: &Inode) -> Step<()> {
+        let (strays, key) = (Ino::strays(self.setting.rank), stray_name(inode.ino));
+        let old = self.find(strays, &key)?;
+        self.draft.set(strays, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+        Ok(())
     }
 
     fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name), flags: u8) -> Step<FsAnswer> {
@@ -615,7 +645,13 @@ impl Run<'_> {
             }
             inode.mtime = inode.mtime.max(now);
         }
-        inode.mode = changes.mode.map_or(inode.mode, |mode| mode & 0o7777);
+        if let Some(mode) = changes.mode {
+            inode.mode = mode & 0o7777;
+            if let Some(mut acl) = acl_of(&inode, acl::ACCESS)? {
+                acl.set_mode(mode);
+                rare_of(&mut inode).xattrs.insert(Name::copy(acl::ACCESS), acl.to_bytes());
+            }
+        }
         inode.uid = changes.uid.unwrap_or(inode.uid);
         inode.gid = changes.gid.unwrap_or(inode.gid);
         inode.atime = changes.atime.map_or(inode.atime, |stamp| stamp.unwrap_or(now));
@@ -631,21 +667,86 @@ impl Run<'_> {
         if name.is_empty() || name.as_bytes().len() > XATTR_NAME_MAX {
             return Err(Stop::Fail(EINVAL));
         }
+        check_fresh(&inode, name, fresh)?;
         let rare = rare_of(&mut inode);
-        match (fresh, rare.xattrs.contains_key(name)) {
-            (Some(true), true) => return Err(Stop::Fail(EEXIST)),
-            (Some(false), false) => return Err(Stop::Fail(ENODATA)),
-            _ => {}
-        }
         rare.xattrs.insert(name.clone(), value.clone());
-        let bytes: usize = rare.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
-        if bytes > XATTR_BYTES_MAX {
+        fits(rare)?;
+        self.changed(inode)
+    }
+
+    /// A list of rights is set, or removed, if there is none in the attribute.
+    fn set_acl(
+        &mut self,
+        ino: Ino,
+        name: &Name,
+        value: &Bytes,
+        fresh: Option<bool>,
+        drop_sgid: bool,
+    ) -> Step<FsAnswer> {
+        let mut inode = self.inode(ino)?;
+        if matches!(inode.kind, FileKind::Symlink {}) {
+            return Err(Stop::Fail(EOPNOTSUPP));
+        }
+        if value.len() > acl::BYTES_MAX {
             return Err(Stop::Fail(E2BIG));
         }
+        let mut acl = Acl::parse(value).map_err(|_| Stop::Fail(EINVAL))?;
+        check_fresh(&inode, name, fresh)?;
+        if name.as_bytes() == acl::DEFAULT && !inode.is_directory() && acl.is_some() {
+            return Err(Stop::Fail(EACCES));
+        }
+        if name.as_bytes() == acl::ACCESS
+            && let Some(list) = &acl
+        {
+            inode.mode = list.given_to(inode.mode) & if drop_sgid { !S_ISGID } else { u16::MAX };
+            acl.take_if(|list| list.is_mode());
+        }
+        let rare = rare_of(&mut inode);
+        match acl {
+            Some(acl) => drop(rare.xattrs.insert(name.clone(), acl.to_bytes())),
+            None => drop(rare.xattrs.remove(name)),
+        }
+        fits(rare)?;
         self.changed(inode)
     }
 }
 
+/// An extended attribute.
+fn xattr<'a>(inode: &'a Inode, name: &[u8]) -> Option<&'a Bytes> {
+    inode.rare.as_ref()?.xattrs.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, value)| value)
+}
+/// Whether it may be set by a caller who wants it to be there, or not.
+fn check_fresh(inode: &Inode, name: &Name, fresh: Option<bool>) -> Step<()> {
+    match (fresh, xattr(inode, name.as_bytes()).is_some()) {
+        (Some(true), true) => Err(Stop::Fail(EEXIST)),
+        (Some(false), false) => Err(Stop::Fail(ENODATA)),
+        _ => Ok(()),
+    }
+}
+/// Whether there is room for all of them.
+fn fits(rare: &Rare) -> Step<()> {
+    let bytes: usize = rare.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
+    if bytes > XATTR_BYTES_MAX { Err(Stop::Fail(E2BIG)) } else { Ok(()) }
+}
+/// A list of rights; one that cannot be read is damage.
+fn acl_of(inode: &Inode, name: &[u8]) -> Step<Option<Acl>> {
+    xattr(inode, name).map_or(Ok(None), |value| Acl::parse(value).map_err(|_| Stop::Fail(EIO)))
+}
+/// The mode of what is made in a directory, and its lists of rights.
+fn rights_below(parent: &Inode, made: &Made<'_>) -> Step<(u16, BTreeMap<Name, Bytes>)> {
+    if matches!(made.kind, FileKind::Symlink {}) {
+        return Ok((made.mode, BTreeMap::new()));
+    }
+    let Some(default) = acl_of(parent, acl::DEFAULT)? else { return Ok((made.mode & !made.umask, BTreeMap::new())) };
+    let (mode, own) = default.inherited(made.mode);
+    let own = own.map(|acl| (acl::ACCESS, acl.to_bytes()));
+    let handed_on = matches!(made.kind, FileKind::Directory {}).then(|| (acl::DEFAULT, default.to_bytes()));
+    Ok((mode, own.into_iter().chain(handed_on).map(|(name, value)| (Name::copy(name), value)).collect()))
+}
+/// What a file is called in the hidden directories.
+fn stray_name(ino: Ino) -> Name {
+    Name::from(&*ino.to_string())
+}
 /// What few inodes have, to be changed.
 fn rare_of(inode: &mut Inode) -> &mut Rare {
     Arc::make_mut(inode.rare.get_or_insert_default())

@@ -6,6 +6,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod caps;
 pub mod change;
 pub mod check;

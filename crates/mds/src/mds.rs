@@ -736,6 +736,13 @@ impl Mds {
                 let who = Some(client).filter(|_| after.batch.is_none());
                 self.note_fresh(who, batch, change, &after.waits);
             }
+            if let FsCall::Make { dir, .. } = request.call
+                && request.call.is_unnamed()
+            {
+                // Made again, it must find its directory as it was: others' changes of that come later.
+                let who = Some(client).filter(|_| after.batch.is_none());
+                self.note_fresh_ino(who, batch, dir, &after.waits);
+            }
         }
         if after.is_nothing() {
             self.grant(client, &request.call, &mut reply);

@@ -47,10 +47,12 @@ impl Removing {
     }
     /// An entry was read.
     pub fn see_entry(&mut self, dir: Ino, entry: &Entry, rank: Rank) {
-        if let Entry::Inode { inode, .. } = entry
-            && (dir == Ino::strays(rank) || inode.stale_to() > inode.size)
-        {
+        let Entry::Inode { inode, .. } = entry else { return };
+        if dir == Ino::strays(rank) || inode.stale_to() > inode.size {
             self.due.insert(inode.ino);
+        } else {
+            // It may have had no name before.
+            self.due.remove(&inode.ino);
         }
     }
     /// Files of which something is to be removed.

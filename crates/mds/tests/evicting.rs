@@ -248,6 +248,44 @@ fn what_it_had_written_is_found_by_the_next_holder() {
     }
 }
 
+/// A file that was made without a name is found like others, once it has one, and goes with its client
+/// as long as it has none.
+#[test]
+fn what_it_had_written_to_a_file_without_a_name_goes_or_is_found() {
+    for (named, written) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut two = two();
+        let call = and_open(make_call(Ino::ROOT, "", FileKind::File {}, 0o644));
+        let FsAnswer::Node { node, .. } = ends(&mut two, ANNA, 2, call) else { panic!("{:?}", two.said) };
+        let inode = node.inode;
+        if written {
+            assert_eq!(ends(&mut two, BERT, 2, FsCall::Flush {}), FsAnswer::Done {});
+        }
+        if named {
+            let link = FsCall::Link { ino: inode.ino, dir: Ino::ROOT, name: "x".into() };
+            assert!(matches!(ends(&mut two, ANNA, 3, link), FsAnswer::Node { .. }), "{:?}", two.said);
+        }
+        two.settle();
+        write(&mut two, &inode, 0, 4096);
+        write(&mut two, &inode, 1, 10);
+        two.take_over();
+        two.greet(BERT, &[], &[]);
+        two.now = two.mds.next_deadline();
+        two.settle();
+        two.objects.end_fence(true);
+        two.settle();
+        if named {
+            assert_eq!(seen(&mut two, 4, "x").0, 4096 + 10, "{written}");
+        } else {
+            assert_eq!(ends(&mut two, BERT, 4, FsCall::Stat { ino: inode.ino }), FsAnswer::Failed { errno: 116 });
+            let is_left = two.objects.memory.all.keys().any(|(_, object)| is_data_of(inode.ino, object));
+            assert!(!is_left, "{written}");
+        }
+    }
+}
+fn is_data_of(ino: Ino, object: &ObjectId) -> bool {
+    (0..8).any(|number| object.name == Name::from(&*data_name(ino, number)))
+}
+
 /// A client that has closed what it wrote has told all of it: nothing is looked for.
 #[test]
 fn what_was_closed_is_not_looked_at() {

@@ -8,4 +8,5 @@ mod locks;
 mod objects;
 mod posix;
 mod rig;
+mod rights;
 mod sharing;

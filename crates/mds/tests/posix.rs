@@ -46,11 +46,16 @@ fn history(seed: u64, steps: usize) {
             30..42 => assert_eq!(rig.link(inos[any], inos[other], to), model.link(any, other, to), "{at}"),
             42..55 => assert_eq!(rig.unlink(inos[one], name), model.unlink(one, name), "{at}"),
             55..65 => assert_eq!(rig.rmdir(inos[one], name), model.rmdir(one, name), "{at}"),
-            65..88 => {
+            65..86 => {
                 let flags = [0, 0, 0, rename_flag::NO_REPLACE, rename_flag::EXCHANGE][dice.below(5)];
                 let found = rig.rename((inos[one], name), (inos[other], to), flags);
                 let (no_replace, exchange) = (flags == rename_flag::NO_REPLACE, flags == rename_flag::EXCHANGE);
                 assert_eq!(found, model.rename((one, name), (other, to), no_replace, exchange), "{at}");
+            }
+            86..88 => {
+                let made = rig.unnamed(inos[one]);
+                assert_eq!(made.map(|_| ()), model.make_unnamed(one).map(|_| ()), "{at}");
+                inos.extend(made.ok());
             }
             88..92 => assert_eq!(rig.open(inos[any]), model.open(any), "{at}"),
             92..95 => {
@@ -172,6 +177,34 @@ fn a_file_with_two_names_is_one_file() {
     rig.check();
 }
 
+/// A file that was made without a name is nowhere until it has one; then it is like any other.
+#[test]
+fn a_file_without_a_name_is_given_one_or_goes() {
+    let mut rig = Rig::new();
+    let strays = |rig: &Rig| rig.tree.sum(Ino::strays(crate::rig::RANK)).entries;
+    let dir = rig.make_with(Ino::ROOT, "d", FileKind::Directory {}, 0o2775).expect("made");
+    let before = rig.stat(dir).expect("there").head;
+    let file = rig.unnamed(dir).expect("made");
+    assert_eq!((rig.stat(dir).expect("there").head, strays(&rig)), (before, 1));
+    let inode = rig.stat(file).expect("it is open").inode;
+    assert_eq!((inode.links, inode.gid), (0, 8), "its group is that of the directory");
+    rig.write_to(file, 700).expect("larger");
+    rig.link(file, dir, "f").expect("a name");
+    let found = rig.lookup(dir, "f").expect("there").inode;
+    assert_eq!((found.ino, found.links, found.size, strays(&rig)), (file, 1, 700, 0));
+    rig.close(file).expect("open");
+    assert_eq!(rig.stat(file).expect("it has a name").inode.size, 700);
+    rig.check();
+    // Closed before that, it is gone.
+    let other = rig.unnamed(dir).expect("made");
+    rig.close(other).expect("open");
+    assert_eq!((rig.stat(other).err(), rig.link(other, dir, "g").err()), (Some(2), Some(2)));
+    // Only files, and only open ones.
+    assert_eq!(rig.make(dir, "", FileKind::File {}), Err(22));
+    assert_eq!(rig.make(dir, "", FileKind::Directory {}), Err(22));
+    rig.check();
+}
+
 /// What was cut off must not come back when a file grows again.
 #[test]
 fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
@@ -222,6 +255,9 @@ fn a_directory_with_a_bound_takes_no_more() {
     assert_eq!((rig.resize(file, 1_000), rig.resize(file, 1_001)), (Ok(()), Err(122)));
     assert_eq!(rig.rename((Ino::ROOT, "3"), (below, "3"), 0), Err(122), "moving in is adding");
     rig.unlink(below, "2").expect("there");
+    let unnamed = rig.unnamed(below).expect("it is nowhere yet");
+    rig.write_to(unnamed, 1).expect("the same");
+    assert_eq!(rig.link(unnamed, below, "2"), Err(122), "what it has counts with its name");
     assert_eq!(rig.rename((Ino::ROOT, "3"), (below, "3"), 0), Ok(()));
     rig.check();
 }

@@ -27,6 +27,7 @@ pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
         name: Name::from(name),
         kind,
         mode,
+        umask: 0,
         uid: 7,
         gid: 8,
         target: bytes::Bytes::new(),
@@ -122,6 +123,10 @@ impl Rig {
     }
     pub fn make_with(&mut self, dir: Ino, name: &str, kind: FileKind, mode: u16) -> Result<Ino, u16> {
         ino(self.ask(&make_call(dir, name, kind, mode)))
+    }
+    /// A file without a name, which is open.
+    pub fn unnamed(&mut self, dir: Ino) -> Result<Ino, u16> {
+        ino(self.ask(&and_open(make_call(dir, "", FileKind::File {}, 0o644))))
     }
     pub fn file(&mut self, dir: Ino, name: &str) -> Ino {
         self.make(dir, name, FileKind::File {}).expect("a file is made")

@@ -88,7 +88,20 @@ fn node(answer: Result<FsAnswer, u16>) -> Result<FsNode, u16> {
 fn make_call(dir: Ino, name: &str, kind: FileKind) -> FsCall {
     let open = matches!(kind, FileKind::File {});
     let (name, target) = (Name::from(name), Bytes::new());
-    FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open, write: open }
+    FsCall::Make {
+        dir,
+        name,
+        kind,
+        mode: 0o755,
+        umask: 0,
+        uid: 1,
+        gid: 2,
+        target,
+        device: 0,
+        exclusive: true,
+        open,
+        write: open,
+    }
 }
 fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
     node(ask(fs, make_call(dir, name, kind))).expect("it is made").inode.ino
@@ -197,6 +210,45 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
         assert!(there.into_iter().collect::<BTreeSet<_>>() == expected);
         assert_eq!(read(&other, open, 0, 100), b"kept", "what has no name is there while it is open");
     }
+}
+
+/// A file is made without a name, written, and given one, while servers are killed; another one is
+/// closed without, and goes.
+#[test]
+fn a_file_without_a_name_outlives_its_server() {
+    let mut home = Home::new("unnamed", 2);
+    let (one, other) = (home.client(), home.client());
+    let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
+    let close = |ino| FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
+    for round in 0..3 {
+        let (file, gone) = (make(&one, dir, "", FileKind::File {}), make(&one, dir, "", FileKind::File {}));
+        let data = vec![round + 1; 150_000];
+        write(&one, file, 0, &data).expect("it is written");
+        // It is in no journal yet, or it is.
+        if round > 0 {
+            sync(&one);
+        }
+        let holder = home.holder();
+        home.servers[holder].kill();
+        home.servers[holder] = Daemon::start("mds", holder as u32, home.folder.path());
+        assert_eq!(node(ask(&one, FsCall::Stat { ino: file })).map(|node| node.inode.links), Ok(0));
+        let name = Name::from(&*format!("named.{round}"));
+        let named = node(ask(&one, FsCall::Link { ino: file, dir, name: name.clone() })).expect("it is open");
+        assert_eq!((named.inode.links, named.inode.size), (1, 150_000));
+        ask(&one, close(file)).expect("it is open");
+        if round == 2 {
+            let holder = home.holder();
+            home.servers[holder].kill();
+            home.servers[holder] = Daemon::start("mds", holder as u32, home.folder.path());
+        }
+        ask(&one, close(gone)).expect("it is open");
+        let found = node(ask(&other, FsCall::Lookup { dir, name })).expect("it is there");
+        assert_eq!(found.inode.ino, file);
+        ask(&other, FsCall::Open { ino: file, write: false }).expect("it opens");
+        assert!(read(&other, file, 0, 1 << 20) == data);
+        assert_eq!(ask(&other, FsCall::Open { ino: gone, write: false }), Err(116), "no name leads to it");
+    }
+    assert_eq!(names(&other, dir).len(), 3);
 }
 
 /// What it had begun fails, and then it goes on as its next instance: for the OSDs, the monitors and the server.

@@ -41,11 +41,16 @@ impl Ino {
     pub const fn links(rank: Rank) -> Self {
         Self(0x1_0000 + rank.0 as u64)
     }
-    /// The hidden directory of a rank's files that have no name any more and are open, or whose data
-    /// is not removed yet.
+    /// The hidden directory of a rank's files that have no name, or none any more, and are open, or
+    /// whose data is not removed yet.
     #[must_use]
     pub const fn strays(rank: Rank) -> Self {
         Self(0x2_0000 + rank.0 as u64)
+    }
+    /// The rank that gave it.
+    #[must_use]
+    pub const fn rank(self) -> Rank {
+        Rank((self.0 >> 48) as u16)
     }
     /// Whether it is a directory that no path leads to.
     #[must_use]

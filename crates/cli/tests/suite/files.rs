@@ -19,6 +19,7 @@ fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
         name,
         kind,
         mode: 0o755,
+        umask: 0,
         uid: 1,
         gid: 2,
         target,

@@ -8,6 +8,10 @@
 //! Who has the file alone anyhow (`Buffer`) knows where its end is. Else each append is a write of
 //! all of it in one place, and what is appended by several never overlaps.
 
+#[cfg(test)]
+#[path = "appending_test.rs"]
+mod tests;
+
 use super::*;
 use crate::file::Alone;
 
@@ -44,9 +48,13 @@ impl Fs {
                 self.go_on_appending(ino, out);
             }
             Alone::Yes if file.cap == (FsCap::Sync {}) => {
+                let (offset, Some((_, data))) = (file.size, file.appends.front()) else { return };
+                if file.may_wait(offset.saturating_add(data.len() as u64)) {
+                    // Put off with its place, it would be written there when it is others' turn.
+                    return self.hurry(ino, out);
+                }
                 let Some((call, data)) = file.appends.pop_front() else { return };
                 file.in_a_row += 1;
-                let offset = file.size;
                 self.write_now(call, ino, offset, data, out);
             }
             Alone::No | Alone::Asked | Alone::Yes => {}

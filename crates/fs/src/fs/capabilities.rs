@@ -93,7 +93,9 @@ impl Fs {
     /// lost.
     pub(super) fn lose_data(&mut self) {
         for (ino, file) in &mut self.files {
-            if file.dirty.is_some() || self.cache.dirty_of(*ino) > 0 {
+            // What is in objects the server finds there, if the journal has it that this client is writing.
+            let is_untold = file.dirty.is_some() && !file.is_known();
+            if is_untold || self.cache.dirty_of(*ino) > 0 {
                 self.lost.insert(*ino);
             }
             file.abandon();

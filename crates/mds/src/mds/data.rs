@@ -5,8 +5,9 @@ use super::*;
 impl Mds {
     /// Begins to remove data that no name leads to, or that is beyond a file's end.
     pub(super) fn remove_data(&mut self) {
-        // Clients that had files open under the last holder have to say so first.
-        if self.is_quiet() {
+        // Clients that had files open under the last holder have to say so first, and what it answered has to be done again:
+        // a file without a name may be given one.
+        if self.is_quiet() || self.waiting.iter().any(|(_, request)| request.again.is_some()) {
             return;
         }
         loop {

@@ -110,27 +110,28 @@ impl Mds {
     }
 
     pub(super) fn note_fresh(&mut self, client: Option<ClientId>, batch: u64, change: &Change, waits: &[Wait]) {
-        let shares = &self.shares;
-        let fresh = &mut self.fresh;
-        let mut note = |ino: Ino| {
-            let before = fresh.remove(&ino);
-            let is_own = before.as_ref().is_none_or(|before| before.who == client);
-            let mut all: Vec<Wait> = before.map(|before| before.waits).unwrap_or_default();
-            all.extend_from_slice(waits);
-            all.retain(|wait| !shares.is_met(wait));
-            all.sort_unstable();
-            all.dedup();
-            fresh.insert(ino, Fresh { who: client.filter(|_| is_own), batch, waits: all });
-        };
         match change {
             Change::Set { dir, entry, .. } => {
-                note(*dir);
-                note(entry.ino());
+                self.note_fresh_ino(client, batch, *dir, waits);
+                self.note_fresh_ino(client, batch, entry.ino(), waits);
             }
-            Change::Remove { dir, .. } | Change::Begin { dir } | Change::End { dir } => note(*dir),
+            Change::Remove { dir, .. } | Change::Begin { dir } | Change::End { dir } => {
+                self.note_fresh_ino(client, batch, *dir, waits);
+            }
             // Sums above are shown as they are: they say nothing of any one name.
             Change::Head { .. } => {}
         }
+    }
+    /// The same of one inode.
+    pub(super) fn note_fresh_ino(&mut self, client: Option<ClientId>, batch: u64, ino: Ino, waits: &[Wait]) {
+        let before = self.fresh.remove(&ino);
+        let is_own = before.as_ref().is_none_or(|before| before.who == client);
+        let mut all: Vec<Wait> = before.map(|before| before.waits).unwrap_or_default();
+        all.extend_from_slice(waits);
+        all.retain(|wait| !self.shares.is_met(wait));
+        all.sort_unstable();
+        all.dedup();
+        self.fresh.insert(ino, Fresh { who: client.filter(|_| is_own), batch, waits: all });
     }
 
     /// Answers that waited, and may be given now.

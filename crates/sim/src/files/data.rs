@@ -264,6 +264,7 @@ pub fn make(name: &str, write: bool) -> FsCall {
         name: Name::from(name),
         kind: FileKind::File {},
         mode: MODE,
+        umask: 0,
         uid: 1,
         gid: 1,
         target: Bytes::new(),

@@ -103,6 +103,7 @@ impl World {
     /// What the model says of a call, and does.
     fn perform(&mut self, call: &FsCall) -> Said {
         match call {
+            FsCall::Make { dir, .. } if call.is_unnamed() => self.model.make_unnamed(self.id(*dir)?).map(Some),
             FsCall::Make { dir, name, kind, exclusive, .. } => {
                 let kind = match kind {
                     FileKind::File {} => Kind::File,

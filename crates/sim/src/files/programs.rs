@@ -1,5 +1,5 @@
 //! What runs on a client: one program that makes, moves and removes names which others use as well, and one that
-//! reads and writes a file of its own.
+//! reads and writes a file of its own, which may be made without a name.
 
 use super::data;
 use super::relics::{Relic, Synced};
@@ -61,7 +61,8 @@ impl Seen {
 /// The call for something new.
 pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     let (mode, target) = (0o755, Bytes::new());
-    FsCall::Make { dir, name, kind, mode, uid: 1, gid: 1, target, device: 0, exclusive, open: false, write: false }
+    let (uid, gid, open) = (1, 1, false);
+    FsCall::Make { dir, name, kind, mode, umask: 0, uid, gid, target, device: 0, exclusive, open, write: open }
 }
 
 /// A call about names that others use as well.
@@ -98,6 +99,8 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
 pub struct Own {
     name: Name,
     ino: Option<Ino>,
+    /// It was made with its name, or was given it.
+    named: bool,
     open: bool,
     content: Vec<u8>,
     /// What is known of it if its client dies now.
@@ -113,7 +116,9 @@ pub struct Own {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    Create,
+    /// With its name, or without one.
+    Create(bool),
+    Link,
     Write,
     Read(u64, u64),
     Resize,
@@ -131,8 +136,19 @@ impl Own {
         let sum: u32 = name.bytes().map(u32::from).sum();
         let most = if sum.is_multiple_of(3) { OWN_FAR } else { OWN_MAX };
         let name = Name::from(name);
-        let (content, synced) = (Vec::new(), None);
-        Self { name, ino: None, open: false, content, synced, asked: None, next: 0, most, stale: None, steps: 0 }
+        Self {
+            name,
+            ino: None,
+            named: false,
+            open: false,
+            content: Vec::new(),
+            synced: None,
+            asked: None,
+            next: 0,
+            most,
+            stale: None,
+            steps: 0,
+        }
     }
     pub const fn is_waiting(&self) -> bool {
         self.asked.is_some() || self.stale.is_some()
@@ -141,12 +157,14 @@ impl Own {
     pub fn next(&mut self, rng: &mut Rng, begin: impl FnOnce(Ask) -> CallId) {
         let mut content = self.content.clone();
         let Some(ino) = self.ino else {
-            let name = self.name.clone();
+            let named = rng.one_in(2);
+            let name = if named { self.name.clone() } else { Name::default() };
             let make = FsCall::Make {
                 dir: Ino::ROOT,
                 name,
                 kind: FileKind::File {},
                 mode: OWN_MODE,
+                umask: 0,
                 uid: 1,
                 gid: 1,
                 target: Bytes::new(),
@@ -155,11 +173,12 @@ impl Own {
                 open: true,
                 write: true,
             };
-            self.asked = Some((begin(Ask::Names(make)), Step::Create, content));
+            self.asked = Some((begin(Ask::Names(make)), Step::Create(named), content));
             return;
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let (step, ask) = match rng.below(24) {
+            0 if !self.named => (Step::Link, Ask::Names(FsCall::Link { ino, dir: Ino::ROOT, name: self.name.clone() })),
             _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino, write: true })),
             0..8 => {
                 let (offset, length) = (rng.below(self.most), 1 + rng.below(9000));
@@ -239,8 +258,17 @@ impl Own {
             Err(errno) => panic!("{}: {step:?} failed with {errno} ({EBADF}: it is not open)", self.name),
         };
         match (&step, given) {
-            (Step::Create, Given::Answer(FsAnswer::Node { node, made: true })) => {
-                (self.ino, self.open) = (Some(node.inode.ino), true);
+            (Step::Create(named), Given::Answer(FsAnswer::Node { node, made: true })) => {
+                (self.ino, self.named, self.open) = (Some(node.inode.ino), *named, true);
+            }
+            (Step::Link, Given::Answer(FsAnswer::Node { node, .. })) => {
+                assert_eq!(node.inode.links, 1, "{}: its names", self.name);
+                self.named = true;
+            }
+            // It is gone, and another one begins.
+            (Step::Close, _) if !self.named => {
+                *self = Self { next: self.next, steps: self.steps, ..Self::new(&self.name.to_string()) };
+                return true;
             }
             (Step::Read(offset, length), Given::Data(parts)) => {
                 let read = parts.concat();
@@ -261,7 +289,8 @@ impl Own {
             (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
         }
-        if step == Step::Sync {
+        // Without a name it goes with its client.
+        if step == Step::Sync && self.named {
             self.synced = Some(Synced::new(&content));
         }
         self.content = content;

@@ -12,6 +12,10 @@ use std::sync::Arc;
 /// Most extended attributes' bytes of an inode, names and values together: an inode is a value of
 /// its directory's omap.
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
+/// The extended attribute with the list of rights that an inode is used by, in Linux' form.
+pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The extended attribute of a directory with the list that what is made in it begins with.
+pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Longest target of a symbolic link in bytes.
 pub const TARGET_MAX: usize = 4095;
 

@@ -269,12 +269,15 @@ pub enum FsCall {
     Make {
         /// In which directory.
         dir: Ino,
-        /// Its name.
+        /// Its name. Empty: a file that no name leads to, and that is opened. It goes with its last
+        /// close, unless [`Self::Link`] gives it a name before.
         name: Name,
         /// What it is to be.
         kind: FileKind,
-        /// Permissions, the caller's mask taken off.
+        /// Permissions, as the caller wants them.
         mode: u16,
+        /// Those that are taken off, unless the directory has a default list of rights.
+        umask: u16,
         /// Owner.
         uid: u32,
         /// Group, unless the directory gives its own.
@@ -338,6 +341,9 @@ pub enum FsCall {
         value: Bytes,
         /// Fail if it is there (`Some(true)`), or if it is not (`Some(false)`).
         fresh: Option<bool>,
+        /// If it is the list of rights: the set-group-id bit goes, since its caller is not of the
+        /// file's group.
+        drop_sgid: bool,
     },
     /// Removes an extended attribute.
     RemoveXattr {
@@ -446,12 +452,12 @@ wire_enum!(FsCall {
     1 => Lookup { dir, name },
     2 => Stat { ino },
     3 => List { dir, after, bytes_max },
-    4 => Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open, write },
+    4 => Make { dir, name, kind, mode, umask, uid, gid, target, device, exclusive, open, write },
     5 => Link { ino, dir, name },
     6 => Unlink { dir, name, directory },
     7 => Rename { dir, name, to_dir, to_name, flags },
     8 => Set { ino, changes },
-    9 => SetXattr { ino, name, value, fresh },
+    9 => SetXattr { ino, name, value, fresh, drop_sgid },
     10 => RemoveXattr { ino, name },
     11 => Open { ino, write },
     12 => Close { ino, write, size, mtime },
@@ -493,6 +499,12 @@ impl FsCall {
     #[must_use]
     pub fn tells(&self) -> bool {
         matches!(self, Self::Comply { mtime, .. } | Self::Close { mtime, .. } if *mtime != Stamp::default())
+    }
+    /// Whether it makes a file without a name: one that was made and is not known to be open would
+    /// be removed.
+    #[must_use]
+    pub fn is_unnamed(&self) -> bool {
+        matches!(self, Self::Make { name, .. } if name.is_empty())
     }
     /// What it names by number, if that may be a file.
     #[must_use]
