@@ -264,6 +264,8 @@ fn what_it_had_written_to_a_file_without_a_name_goes_or_is_found() {
             let link = FsCall::Link { ino: inode.ino, dir: Ino::ROOT, name: "x".into() };
             assert!(matches!(ends(&mut two, ANNA, 3, link), FsAnswer::Node { .. }), "{:?}", two.said);
         }
+        let wrote = FsCall::Wrote { ino: inode.ino, size: 5, mtime: inode.mtime };
+        assert!(matches!(ends(&mut two, ANNA, 4, wrote), FsAnswer::Node { .. }), "{:?}", two.said);
         two.settle();
         write(&mut two, &inode, 0, 4096);
         write(&mut two, &inode, 1, 10);
