@@ -50,6 +50,8 @@ struct Probe {
     lengths: BTreeMap<u64, u64>,
     /// How far that counts.
     until: u64,
+    /// What is left over beyond the file's end is being removed: who writes there next finds nothing.
+    is_cutting: bool,
 }
 
 impl Probe {
@@ -62,7 +64,7 @@ impl Probe {
         let set = u64::from(layout.object) * u64::from(layout.count);
         let first = data_to / set * u64::from(layout.count);
         let last = if until > data_to { layout.objects(until) } else { first };
-        Some(Self { layout, next: first, last, under_way: 0, lengths: BTreeMap::new(), until })
+        Some(Self { layout, next: first, last, under_way: 0, lengths: BTreeMap::new(), until, is_cutting: false })
     }
     const fn is_done(&self) -> bool {
         self.under_way == 0 && self.next >= self.last
@@ -182,7 +184,7 @@ impl Mds {
         let Some(probe) = self.probing.files.get_mut(&(client, ino)) else { return };
         probe.under_way -= 1;
         let results = done.map(|done| &done.results[..]).unwrap_or_default();
-        for reply in results {
+        for reply in results.iter().filter(|_| !probe.is_cutting) {
             if let SubReply::Stat { size, .. } = reply {
                 probe.lengths.insert(number, *size);
             }
@@ -201,8 +203,13 @@ impl Mds {
             (_, false) => end,
         };
         let now = wrote || whole > inode.size;
-        let found = Written { size: inode.size.max(whole), end: end.max(data_to), now };
-        if end <= data_to && !wrote {
+        let size = inode.size.max(whole);
+        if end > size && !probe.is_cutting {
+            return self.cut_off(client, ino, size);
+        }
+        let end = end.min(size);
+        let found = Written { size, end: end.max(data_to), now };
+        if end <= data_to && !now {
             return self.probing.drop_file(client, ino);
         }
         let setting = Setting {
@@ -227,6 +234,26 @@ impl Mds {
                     self.probing.drop_file(client, ino);
                 }
             }
+        }
+    }
+    /// Removes what was found beyond a file's end. Done once more by the next holder of the rank, it is the
+    /// same.
+    fn cut_off(&mut self, client: ClientId, ino: Ino, size: u64) {
+        let probe = self.probing.files.get_mut(&(client, ino)).expect("it is looked at");
+        probe.is_cutting = true;
+        let (layout, mut cuts) = (probe.layout, Vec::new());
+        for (number, length) in &probe.lengths {
+            match layout.length_of(*number, size) {
+                keep if *length <= keep => {}
+                0 => cuts.push((*number, SubOp::Delete {})),
+                keep => cuts.push((*number, SubOp::Truncate { size: keep })),
+            }
+        }
+        probe.under_way += cuts.len();
+        for (number, op) in cuts {
+            let ops = vec![SubOp::AssertExists { exists: true }, op];
+            let operation = Operation { pool: layout.pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            self.queue.push_back((operation, Purpose::Probe { client, ino, number }));
         }
     }
     /// Changes for which no client has asked: others forget what they keep of that.
