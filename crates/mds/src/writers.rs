@@ -80,11 +80,10 @@ impl Writers {
     pub fn of(&self, client: ClientId) -> Vec<Ino> {
         self.clients.get(&client).into_iter().flatten().copied().collect()
     }
-    /// Where a file's inode is, and whether this client has said that it has written it.
+    /// All that is known of one.
     #[must_use]
-    pub fn get(&self, client: ClientId, ino: Ino) -> Option<(Option<&(Ino, Name)>, bool)> {
-        let known = self.known(client, ino)?;
-        Some((known.place.as_ref(), known.wrote))
+    pub fn get(&self, client: ClientId, ino: Ino) -> Option<Writer> {
+        Some(record(client, ino, self.known(client, ino)?, true))
     }
     /// Where the inode of a file is that some client has open so.
     #[must_use]

@@ -3,8 +3,8 @@
 use crate::locks::{DONE, WAITS, wanted};
 use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
-use nacre_mds::mds::{Greeted, Say};
-use nacre_types::{ClientId, Ino, Instance, Name, ObjectId};
+use nacre_mds::mds::{Greeted, HEAD_ATTR, Say, fragment_name};
+use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId};
 use nacre_wire::fs::{FileKind, FsLockWait, Inode, Stamp, data_name};
 use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsEvicted, FsLocked};
@@ -33,6 +33,13 @@ impl Two {
     }
     fn is_told(&self, say: &Say) -> bool {
         self.said.iter().any(|(who, said)| *who == ANNA && said == say)
+    }
+    /// The next holder of the rank has waited for her for long enough.
+    fn take_over_without_anna(&mut self) {
+        self.take_over();
+        self.greet(BERT, &[], &[]);
+        self.now = self.mds.next_deadline();
+        self.settle();
     }
     fn pass(&mut self, ms: u64) {
         self.now = self.now + Duration::from_millis(ms);
@@ -237,15 +244,50 @@ fn what_it_had_written_is_found_by_the_next_holder() {
         }
         write(&mut two, &inode, 0, 4096);
         write(&mut two, &inode, 1, 10);
-        two.take_over();
-        two.greet(BERT, &[], &[]);
-        two.now = two.mds.next_deadline();
-        two.settle();
+        two.take_over_without_anna();
         assert_eq!(two.fences(), [(ANNA, FIRST)]);
         two.objects.end_fence(true);
         two.settle();
         assert_eq!(seen(&mut two, 4, "y").0, 4096 + 10, "{written}");
     }
+}
+
+/// Its directory could not be read when its client was evicted. The next holder that can read it looks,
+/// and knows that what was synchronized counts, told or not: it forgot that, and cut it off.
+#[test]
+fn what_it_had_written_is_found_when_its_directory_can_be_read_again() {
+    let mut two = two();
+    let dir = ends(&mut two, ANNA, 2, make_call(Ino::ROOT, "dir", FileKind::Directory {}, 0o755));
+    let dir = dir.nodes().next().expect("it is made").inode.ino;
+    let file = ends(&mut two, ANNA, 3, and_open(make_call(dir, "x", FileKind::File {}, 0o644)));
+    let inode = file.nodes().next().expect("it is made").inode.clone();
+    let wrote = FsCall::Wrote { ino: inode.ino, size: 5, mtime: inode.mtime };
+    assert!(matches!(ends(&mut two, ANNA, 4, wrote), FsAnswer::Node { .. }), "{:?}", two.said);
+    // So much that the journal begins behind all that.
+    for number in 10..90 {
+        let (name, value) = ("user.much".into(), bytes::Bytes::from(vec![number; 60_000]));
+        let much = FsCall::SetXattr { ino: Ino::ROOT, name, value, fresh: None, drop_sgid: false };
+        assert!(matches!(ends(&mut two, BERT, number.into(), much), FsAnswer::Node { .. }), "{:?}", two.said);
+        two.said.clear();
+    }
+    assert_eq!(ends(&mut two, BERT, 90, FsCall::Flush {}), FsAnswer::Done {});
+    write(&mut two, &inode, 0, 4096);
+    write(&mut two, &inode, 1, 10);
+    let name = Name::from(&*fragment_name(dir, Frag::WHOLE));
+    let mut all = two.objects.memory.all.iter_mut();
+    let (key, fragment) = all.find(|((_, object), _)| object.name == name).expect("a fragment");
+    let (key, whole) = (key.clone(), fragment.clone());
+    fragment.attrs.insert(HEAD_ATTR.into(), bytes::Bytes::from_static(b"damaged"));
+    two.take_over_without_anna();
+    two.objects.end_fence(true);
+    two.settle();
+    assert!(two.is_told(&evicted(FIRST)), "{:?}", two.said);
+    two.objects.memory.all.insert(key, whole);
+    two.take_over();
+    two.greet(BERT, &[], &[]);
+    two.settle();
+    let look = ends(&mut two, BERT, 91, FsCall::Lookup { dir, name: "x".into() });
+    assert_eq!(look.nodes().next().map(|node| node.inode.size), Some(4096 + 10), "{look:?}");
 }
 
 /// A file that was made without a name is found like others, once it has one, and goes with its client
@@ -269,10 +311,7 @@ fn what_it_had_written_to_a_file_without_a_name_goes_or_is_found() {
         two.settle();
         write(&mut two, &inode, 0, 4096);
         write(&mut two, &inode, 1, 10);
-        two.take_over();
-        two.greet(BERT, &[], &[]);
-        two.now = two.mds.next_deadline();
-        two.settle();
+        two.take_over_without_anna();
         two.objects.end_fence(true);
         two.settle();
         if named {
@@ -297,10 +336,7 @@ fn what_was_closed_is_not_looked_at() {
     assert_eq!(ends(&mut two, ANNA, 4, close), FsAnswer::Done {});
     two.settle();
     write(&mut two, &inode, 1, 10);
-    two.take_over();
-    two.greet(BERT, &[], &[]);
-    two.now = two.mds.next_deadline();
-    two.settle();
+    two.take_over_without_anna();
     two.objects.end_fence(true);
     two.settle();
     assert_eq!(seen(&mut two, 4, "x"), (5, inode.mtime));

@@ -20,6 +20,7 @@
 //! Invariant: nothing of a file that is being looked at is cut off.
 
 use super::*;
+use crate::writers::Writer;
 
 /// Files that are looked at at a time.
 const AT_ONCE: usize = 16;
@@ -168,7 +169,7 @@ impl Mds {
 
     /// The inode of such a file is read.
     fn find_written(&mut self, client: ClientId, ino: Ino) {
-        if let Some((Some(place), _)) = self.writers.get(client, ino) {
+        if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
         }
         if let Err(errno) = self.seek(Missing::Inode(ino)) {
@@ -196,7 +197,7 @@ impl Mds {
         let Some(inode) = self.tree.inode(ino) else { return self.find_written(client, ino) };
         let (probe, data_to) = (&self.probing.files[&(client, ino)], inode.data_to());
         let end = probe.end();
-        let wrote = self.writers.get(client, ino).is_some_and(|(_, wrote)| wrote);
+        let wrote = self.writers.get(client, ino).is_some_and(|writer| writer.wrote);
         let whole = match (wrote, self.caps.is_alone(ino, client)) {
             (true, true) => probe.whole_from(inode.size),
             (false, true) => inode.size,
@@ -275,10 +276,14 @@ impl Mds {
         if self.probing.forgotten.remove(&client) {
             self.end_forgotten(client);
         } else {
-            let places = self.unread_of(client);
+            let unread = self.unread_of(client);
+            let unread: Vec<Writer> = unread.into_iter().filter_map(|ino| self.writers.get(client, ino)).collect();
             self.end_evicted(client);
-            for (ino, place) in places {
-                self.record_open(client, ino, place);
+            // Its session has taken them with it.
+            let batch = self.journal.number();
+            for writer in unread {
+                self.writers.apply(writer.clone(), batch);
+                self.journal.push_writer(writer, batch);
             }
         }
         self.try_again = true;
@@ -287,18 +292,15 @@ impl Mds {
         let unread = self.unread_of(client);
         let batch = self.journal.number();
         for ino in self.writers.of(client) {
-            if !unread.contains_key(&ino)
+            if !unread.contains(&ino)
                 && let Some((writer, since)) = self.writers.close(client, ino, batch)
             {
                 self.journal.push_writer(writer, since);
             }
         }
     }
-    /// What could not be looked at, since its directory cannot be read, and where it is.
-    fn unread_of(&mut self, client: ClientId) -> BTreeMap<Ino, Option<(Ino, Name)>> {
-        let unread = self.probing.unread.extract_if(.., |(who, _)| *who == client);
-        let writers = &self.writers;
-        let place = |ino| writers.get(client, ino).and_then(|(place, _)| place.cloned());
-        unread.map(|(_, ino)| (ino, place(ino))).collect()
+    /// What could not be looked at, since its directory cannot be read.
+    fn unread_of(&mut self, client: ClientId) -> BTreeSet<Ino> {
+        self.probing.unread.extract_if(.., |(who, _)| *who == client).map(|(_, ino)| ino).collect()
     }
 }
