@@ -16,6 +16,19 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<Output> {
     output_with(command, Stdio::null(), limit)
 }
 
+/// As [`output`], of a program that has to end well: what it printed.
+///
+/// # Errors
+/// As there; also when it does not end well, with what it said.
+pub fn printed(command: &mut Command, limit: Duration) -> Result<String> {
+    let output = output(command, limit)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}` failed ({}): {}", shown(command), output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// As [`output`], with something to read.
 ///
 /// # Errors
@@ -102,6 +115,17 @@ mod tests {
         assert_eq!(many.expect("runs").stdout.len(), 300_000);
         let hangs = output(Command::new("sleep").arg("600"), Duration::ZERO).expect_err("hangs");
         assert!(format!("{hangs:#}").contains("sleep 600"), "{hangs:#}");
+    }
+
+    #[test]
+    fn what_ends_badly_is_an_error_with_what_it_said() {
+        let mut shell = Command::new("sh");
+        let printed = printed(shell.args(["-c", "echo well"]), Duration::from_mins(1));
+        assert_eq!(printed.expect("runs"), "well\n");
+        let mut shell = Command::new("sh");
+        let why = super::printed(shell.args(["-c", "echo why >&2; exit 3"]), Duration::from_mins(1));
+        let why = why.expect_err("it fails").to_string();
+        assert!(why.contains("exit 3` failed (exit status: 3): why"), "{why}");
     }
 
     #[test]

@@ -81,10 +81,7 @@ pub fn obtain_files() -> Result<()> {
 pub fn serve_files(conf: &Path) -> Result<()> {
     let dir = conf.parent().context("a configuration lies in a folder")?;
     let ask = |arguments: &[&str]| -> Result<String> {
-        let output = bounded::output(Command::new("ceph").arg("-c").arg(conf).args(arguments), DOWN_MAX)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "`ceph {}`: {}", arguments.join(" "), said.trim());
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        bounded::printed(Command::new("ceph").arg("-c").arg(conf).args(arguments), DOWN_MAX)
     };
     for pool in ["files.meta", "files.data"] {
         ask(&["osd", "pool", "create", pool, "32", "32"])?;
@@ -94,8 +91,7 @@ pub fn serve_files(conf: &Path) -> Result<()> {
     std::fs::create_dir_all(&data).context("a folder for the server")?;
     let mut server = Command::new("ceph-mds");
     server.arg("-c").arg(conf).args(["-i", "a", "--mds-data"]).arg(&data);
-    let output = bounded::output(&mut server, DOWN_MAX)?;
-    ensure!(output.status.success(), "ceph-mds: {}", String::from_utf8_lossy(&output.stderr).trim());
+    bounded::printed(&mut server, DOWN_MAX)?;
     bounded::until("CephFS has a server", SCRIPT_MAX, || Ok(ask(&["mds", "stat"])?.contains("up:active").then_some(())))
 }
 
@@ -107,10 +103,7 @@ fn script() -> PathBuf {
 fn run(verb: &str, dir: &Path, arguments: &[&str], limit: Duration) -> Result<()> {
     let mut command = Command::new(script());
     command.arg(verb).arg(dir).args(arguments);
-    let output = bounded::output(&mut command, limit)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`ceph-cluster {verb}` failed: {}", said.trim());
-    Ok(())
+    bounded::printed(&mut command, limit).map(drop)
 }
 
 /// Makes a folder's cluster or starts what does not run of it; gives its configuration. All its groups are clean then.

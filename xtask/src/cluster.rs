@@ -274,9 +274,7 @@ pub fn ended_well(status: ExitStatus) -> bool {
 /// # Errors
 /// When there is no such process.
 pub fn signal(pid: u32, name: &str) -> Result<()> {
-    let sent = bounded::output(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]), COMMAND_MAX)?;
-    ensure!(sent.status.success(), "kill -{name} {pid}: {}", String::from_utf8_lossy(&sent.stderr).trim());
-    Ok(())
+    bounded::printed(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]), COMMAND_MAX).map(drop)
 }
 
 /// Runs `nacre …`; what it prints as JSON, or nothing if it prints nothing or something else.
@@ -284,12 +282,8 @@ pub fn signal(pid: u32, name: &str) -> Result<()> {
 /// # Errors
 /// When it does not end well within `limit`, with what it said.
 pub fn succeeds(command: &mut Command, limit: Duration) -> Result<Value> {
-    let output = bounded::output(command, limit)?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` failed ({}): {}", bounded::shown(command), output.status, said.trim());
-    }
-    Ok(serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
+    let printed = bounded::printed(command, limit)?;
+    Ok(serde_json::from_str(&printed).unwrap_or(Value::Null))
 }
 
 /// Whether there are groups, and the states of all of them are `so`.

@@ -10,7 +10,7 @@
 
 use super::plan::{MONS, OSDS, Who};
 use crate::bounded;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
@@ -76,11 +76,7 @@ pub struct Net {
 }
 
 fn run(program: &str, words: &[&str]) -> Result<String> {
-    let mut command = Command::new(program);
-    let output = bounded::output(command.args(words), COMMAND_MAX)?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    ensure!(output.status.success(), "{program} {}: {said}", words.join(" "));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    bounded::printed(Command::new(program).args(words), COMMAND_MAX)
 }
 fn ip(words: &str) -> Result<()> {
     run("ip", &words.split(' ').collect::<Vec<_>>()).map(drop)

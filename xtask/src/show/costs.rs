@@ -78,7 +78,7 @@ fn archive(site: &Site) -> Result<PathBuf> {
     let (tree, archive) = (site.dir.join("tree"), site.dir.join("tree.tar"));
     trees::make(&tree, ARCHIVED, 0)?;
     let mut tar = Command::new("tar");
-    step(tar.arg("cf").arg(&archive).arg("-C").arg(&tree).arg("."))?;
+    bounded::printed(tar.arg("cf").arg(&archive).arg("-C").arg(&tree).arg("."), STEP_MAX)?;
     Ok(archive)
 }
 
@@ -153,8 +153,11 @@ impl Bench<'_> {
             let to = at(row);
             fs::create_dir(&to).context("a directory")?;
             self.time(row, || {
-                step(Command::new("tar").arg("xf").arg(archive).arg("-C").arg(&to))?;
-                if sync { step(Command::new("sync").arg("-f").arg(&to)) } else { Ok(()) }
+                bounded::printed(Command::new("tar").arg("xf").arg(archive).arg("-C").arg(&to), STEP_MAX)?;
+                if sync {
+                    bounded::printed(Command::new("sync").arg("-f").arg(&to), STEP_MAX)?;
+                }
+                Ok(())
             })?;
         }
         // Another mount has nothing of all this in memory.
@@ -213,11 +216,4 @@ impl Bench<'_> {
         self.site.figures.note(&format!("{}: {row}", self.name), rate, "MB/s");
         Ok(())
     }
-}
-
-fn step(command: &mut Command) -> Result<()> {
-    let output = bounded::output(command, STEP_MAX)?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "`{}`: {}", bounded::shown(command), said.trim());
-    Ok(())
 }

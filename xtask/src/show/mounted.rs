@@ -136,9 +136,7 @@ impl Mount {
     /// # Errors
     /// When it does not end well.
     pub fn end(mut self) -> Result<()> {
-        let output = bounded::output(Command::new("umount").arg(&self.dir), UMOUNT_MAX)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "umount {}: {}", self.dir.display(), said.trim());
+        bounded::printed(Command::new("umount").arg(&self.dir), UMOUNT_MAX)?;
         let status = bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
         ensure!(status.success(), "a mount was unmounted and ended badly ({status}): see its log");
         Ok(())

@@ -33,8 +33,7 @@ pub fn git(ground: &mut Ground) -> Result<()> {
 
 /// A tree brought by rsync, compared by us byte for byte, and by rsync's checksums.
 pub fn rsync(ground: &mut Ground) -> Result<()> {
-    if let Err(why) = tools::package("rsync", "rsync", "a suite") {
-        ground.site.figures.skipped("rsync", &format!("{why:#}"));
+    if !ground.has("rsync", "rsync") {
         return Ok(());
     }
     let (from, to) = (ground.aside.join("tree"), ground.dir.join("tree"));

@@ -32,6 +32,17 @@ struct Ground<'a> {
     aside: PathBuf,
 }
 
+impl Ground<'_> {
+    /// What a suite needs, if it is to be had; else it is skipped, which is said.
+    fn needs<T>(&mut self, suite: &str, had: Result<T>) -> Option<T> {
+        had.inspect_err(|why| self.site.figures.skipped(suite, &format!("{why:#}"))).ok()
+    }
+    /// The same of a program that a package has.
+    fn has(&mut self, suite: &str, package: &str) -> bool {
+        self.needs(suite, tools::package(package, package, "a suite")).is_some()
+    }
+}
+
 type Suite = (&'static str, fn(&mut Ground) -> Result<()>);
 
 const SUITES: &[Suite] = &[

@@ -48,10 +48,7 @@ sendfile = 5\nposix_fadvise = 2\ncopy_file_range = 5";
 
 /// 400 tests of single calls.
 pub fn pjdfstest(ground: &mut Ground) -> Result<()> {
-    let program = match tools::from_crate("pjdfstest") {
-        Ok(program) => program,
-        Err(why) => return skip(ground, "pjdfstest", &why),
-    };
+    let Some(program) = ground.needs("pjdfstest", tools::from_crate("pjdfstest")) else { return Ok(()) };
     let config = ground.aside.join("pjdfstest.toml");
     fs::write(&config, PJDFSTEST).context("writing a configuration")?;
     // Addresses of sockets have room for 107 bytes, and tests make some below: the path must be short.
@@ -90,10 +87,7 @@ fn failures(said: &str) -> String {
 
 /// Random operations on one file, each read compared.
 pub fn fsx(ground: &mut Ground) -> Result<()> {
-    let program = match tools::from_crate("fsx") {
-        Ok(program) => program,
-        Err(why) => return skip(ground, "fsx", &why),
-    };
+    let Some(program) = ground.needs("fsx", tools::from_crate("fsx")) else { return Ok(()) };
     let (config, operations) = (ground.aside.join("fsx.toml"), OPERATIONS.to_string());
     for (at, (name, weights, sizes)) in MIXES.into_iter().enumerate() {
         let length = if sizes.contains("262144") { 9 << 20 } else { 256 << 10 };
@@ -107,12 +101,6 @@ pub fn fsx(ground: &mut Ground) -> Result<()> {
     }
     ground.site.figures.note("fsx: mixes of 30,000 operations", MIXES.len() as f64, "");
     ground.site.figures.proved("fsx: every read as expected");
-    Ok(())
-}
-
-/// A suite that is not to be had is none.
-fn skip(ground: &mut Ground, what: &str, why: &anyhow::Error) -> Result<()> {
-    ground.site.figures.skipped(what, &format!("{why:#}"));
     Ok(())
 }
 

@@ -92,8 +92,7 @@ const UNTRUSTED: i32 = 7;
 
 /// Data written by fio and read back by it.
 pub fn fio(ground: &mut Ground) -> Result<()> {
-    if let Err(why) = tools::package("fio", "fio", "a suite") {
-        ground.site.figures.skipped("fio", &format!("{why:#}"));
+    if !ground.has("fio", "fio") {
         return Ok(());
     }
     for (name, how) in JOBS {
@@ -112,8 +111,7 @@ pub fn fio(ground: &mut Ground) -> Result<()> {
 
 /// Two of each for some seconds.
 pub fn stress_ng(ground: &mut Ground) -> Result<()> {
-    if let Err(why) = tools::package("stress-ng", "stress-ng", "a suite") {
-        ground.site.figures.skipped("stress-ng", &format!("{why:#}"));
+    if !ground.has("stress-ng", "stress-ng") {
         return Ok(());
     }
     let known = tools::run(Command::new("stress-ng").arg("--stressors"), STRESSOR_MAX)?;
