@@ -24,6 +24,8 @@ mod evicted;
 mod flushing;
 mod holes;
 mod locking;
+#[cfg(test)]
+mod testing;
 mod zeroing;
 
 use self::data::{Fetch, Reader};

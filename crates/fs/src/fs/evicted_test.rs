@@ -1,12 +1,9 @@
 //! A client whose instance is over: what it has begun, what it begins then, and as which instance.
 
-use super::super::locking::client_tests::Client;
+use super::super::testing::{Client, INO, node};
 use super::*;
-use nacre_types::PoolId;
-use nacre_wire::fs::{FileKind, Inode, Layout};
 use nacre_wire::msg::fs::{FsEvicted, FsSession};
 
-const INO: Ino = Ino(1 << 20);
 const FENCED: Result<Done, Failure> = Err(Failure::Refused(OpFailure::Fenced {}));
 const FIRST: Instance = Instance(5);
 const SECOND: Instance = Instance(6);
@@ -14,17 +11,13 @@ const SECOND: Instance = Instance(6);
 /// With a file open, of objects of 4 KiB, of which two are being written, as far as there is room.
 fn writing(room: usize) -> (Client, CallId) {
     let mut client = Client::new();
-    let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
-    inode.size = 8192;
-    let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
-    inode.layout = Some(layout);
     let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node(&inode));
+    client.answer(number, node(8192));
     assert_eq!(client.ended().len(), 1);
     client.objects.room = room;
     let data = Bytes::from(vec![7; 8192]);
     let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data });
-    client.answer(number, node(&inode));
+    client.answer(number, node(8192));
     assert_eq!((client.objects.taken.len(), client.ended()), (room, vec![]));
     (client, call)
 }
@@ -38,10 +31,6 @@ fn greeting(client: &Client) -> FsSession {
 fn evicted(instance: Instance) -> Option<Message> {
     Some(Message::FsEvicted(FsEvicted { instance }))
 }
-fn node(inode: &Inode) -> FsAnswer {
-    FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false }
-}
-
 /// What waits for room is not begun by the next instance: others may have been given the file's
 /// locks.
 #[test]
@@ -94,10 +83,7 @@ fn operations_rest_on_the_map_that_the_server_has() {
 fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     let (mut client, call) = writing(2);
     client.turn(Some(Message::FsAway(nacre_wire::msg::fs::FsAway { why: String::new() })));
-    for _ in 0..2 {
-        client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
-    }
-    client.turn(None);
+    client.all_done();
     assert_eq!(client.ended(), [], "the server is to be told");
     for _ in 0..4 {
         client.now = client.now + SEEK_AGAIN;
@@ -106,9 +92,5 @@ fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     client.turn(evicted(FIRST));
     assert_eq!(client.ended(), [(call, Err(EIO))]);
     client.come();
-    let told = |message: &Message| match message {
-        Message::FsRequest(request) => matches!(request.call, FsCall::Wrote { .. }),
-        _ => false,
-    };
-    assert!(!client.said.iter().any(told), "{:?}", client.said);
+    assert_eq!(client.asked(|call| matches!(call, FsCall::Wrote { .. })), None, "{:?}", client.said);
 }

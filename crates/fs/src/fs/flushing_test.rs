@@ -1,20 +1,11 @@
 //! How far a client writes before its server knows.
 
-use super::super::locking::client_tests::Client;
+use super::super::testing::{Client, INO, node};
 use super::*;
-use nacre_types::PoolId;
-use nacre_wire::fs::{FileKind, Inode, Layout};
 use nacre_wire::msg::fs::{FsCapNews, FsCaps};
 
-const INO: Ino = Ino(1 << 20);
-const LAYOUT: Layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
 const REACH: u64 = 8 * 4096;
 
-fn node(size: u64) -> FsAnswer {
-    let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
-    (inode.size, inode.layout) = (size, Some(LAYOUT));
-    FsAnswer::Node { node: FsNode { inode, head: None, home: None }, made: false }
-}
 /// What the server is told of ends.
 fn told(client: &Client) -> Option<(u64, u64)> {
     client.said.iter().find_map(|message| match message {
@@ -50,14 +41,6 @@ fn buffering(safe: bool) -> (Client, Option<u64>) {
     client.ended();
     (client, opening)
 }
-/// All operations under way have been done.
-fn all_done(client: &mut Client) {
-    while !client.objects.taken.is_empty() {
-        client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
-    }
-    client.turn(None);
-}
-
 /// A program writes much, and its server hears of it bit by bit; what is far from all that the server
 /// knows it hears of first. Who looks for what was written, when both have died, looks so far.
 #[test]
@@ -72,7 +55,7 @@ fn no_data_lies_further_than_is_looked_for() {
         if let Some(end) = ends(&client) {
             assert!(end <= known + REACH, "{end} is beyond what is known, {known}");
             written = end.max(written);
-            all_done(&mut client);
+            client.all_done();
         }
         if written == 100_000 && told(&client).is_none() {
             client.ask(Ask::Sync { ino: Some(INO) });
@@ -99,7 +82,7 @@ fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
     client.ask(Ask::Write { ino: INO, offset, data: Bytes::from(vec![7; 100]) });
     client.ask(Ask::Sync { ino: Some(INO) });
     client.ended();
-    all_done(client);
+    client.all_done();
     let number = told(client).map(|(number, size)| {
         client.answer_with(Some(number), node(size), false);
         number
@@ -136,7 +119,7 @@ fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
     let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
     client.answer(number, node(600));
-    all_done(&mut client);
+    client.all_done();
     assert!(!synced(&mut client, 20).0);
 }
 

@@ -131,11 +131,10 @@ impl Fs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::locking::client_tests::Client;
+    use super::super::testing::{Client, INO, LAYOUT, node};
     use super::*;
     use nacre_types::PoolId;
     use nacre_wire::fs::inode::SIZE_MAX;
-    use nacre_wire::fs::{FileKind, Inode};
 
     /// Against a file in memory, for each place in it.
     #[test]
@@ -170,8 +169,7 @@ mod tests {
     /// A file of 8 EiB without data has 2 billions of billions of places for objects.
     #[test]
     fn a_very_large_hole_ends() {
-        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
-        let mut seeking = Seeking::new(Ino(1), layout, (5000, SIZE_MAX), false);
+        let mut seeking = Seeking::new(Ino(1), LAYOUT, (5000, SIZE_MAX), false);
         let mut asked = 0;
         let found = loop {
             match seeking.find() {
@@ -187,16 +185,12 @@ mod tests {
     #[test]
     fn a_file_may_be_closed_meanwhile() {
         let mut client = Client::new();
-        let mut inode = Inode::new(Ino(1 << 20), FileKind::File {}, 0o644, (1, 1), Stamp(1));
-        inode.size = 12_000;
-        inode.layout = Some(Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 });
-        let ino = inode.ino;
-        let node = || FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false };
+        let ino = INO;
         let (_, number) = client.ask(Ask::Names(FsCall::Open { ino, write: false }));
-        client.answer(number, node());
+        client.answer(number, node(12_000));
         client.objects.room = 9;
         let (sought, number) = client.ask(Ask::Seek { ino, offset: 0, hole: false });
-        client.answer(number, node());
+        client.answer(number, node(12_000));
         let close = FsCall::Close { ino, write: false, size: 0, mtime: Stamp(0) };
         let (_, number) = client.ask(Ask::Names(close));
         client.answer(number, FsAnswer::Done {});

@@ -275,4 +275,4 @@ mod tests {
 
 #[cfg(test)]
 #[path = "locking_test.rs"]
-pub(super) mod client_tests;
+mod client_tests;

@@ -1,11 +1,8 @@
 //! Which objects are zeroed, deleted, cut off or left alone, and what waits meanwhile.
 
-use super::super::locking::client_tests::Client;
+use super::super::testing::{Client, INO, LAYOUT, node};
 use super::*;
 use nacre_types::PoolId;
-use nacre_wire::fs::{FileKind, Inode};
-
-const INO: Ino = Ino(1 << 20);
 
 /// Against a file in memory: what is done to its objects makes just the range zeros, and makes none.
 #[test]
@@ -48,8 +45,7 @@ fn what_is_done_to_objects_makes_the_range_zeros() {
 /// Others may make the file larger: the object that its end is in is not deleted.
 #[test]
 fn others_data_behind_the_end_stays() {
-    let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
-    let ops = |end| Zeroing { ino: INO, range: (0, 5000), end, next: 0, left: 0, failed: None }.ops(&layout, 1);
+    let ops = |end| Zeroing { ino: INO, range: (0, 5000), end, next: 0, left: 0, failed: None }.ops(&LAYOUT, 1);
     assert_eq!(ops(Some(5000)), Some(vec![SubOp::Delete {}]));
     let zero = SubOp::Zero { offset: 0, length: 904 };
     assert_eq!(ops(None), Some(vec![SubOp::AssertExists { exists: true }, zero]));
@@ -59,16 +55,12 @@ fn others_data_behind_the_end_stays() {
 #[test]
 fn what_reads_and_writes_waits_until_all_is_zero() {
     let mut client = Client::new();
-    let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
-    inode.size = 12_000;
-    inode.layout = Some(Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 });
-    let node = || FsAnswer::Node { node: FsNode { inode: inode.clone(), head: None, home: None }, made: false };
     let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node());
+    client.answer(number, node(12_000));
     client.ended();
     client.objects.room = 9;
     let (zeroed, number) = client.ask(Ask::Zero { ino: INO, offset: 4000, length: 1 << 40 });
-    client.answer(number, node());
+    client.answer(number, node(12_000));
     let ops = |client: &Client| client.objects.taken.iter().map(|(_, one)| one.ops.clone()).collect::<Vec<_>>();
     let zero = |offset, length| vec![SubOp::AssertExists { exists: true }, SubOp::Zero { offset, length }];
     assert_eq!(ops(&client), [zero(4000, 96), vec![SubOp::Delete {}], zero(0, 12_000 - 8192)]);
@@ -79,18 +71,12 @@ fn what_reads_and_writes_waits_until_all_is_zero() {
     client.turn(None);
     assert_eq!(client.ended(), []);
     client.said.clear();
-    client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
-    client.turn(None);
+    client.all_done();
     assert_eq!(client.ended(), [(zeroed, Ok(Given::Done))]);
-    let sized = client.said.iter().find_map(|message| match message {
-        Message::FsRequest(request) => Some(request.number),
-        _ => None,
-    });
-    client.answer(sized, node());
+    let sized = client.asked(|_| true);
+    client.answer(sized, node(12_000));
     assert_eq!(client.objects.taken.len(), 1, "{read:?} goes on");
     let (_, told) = client.ask(Ask::Sync { ino: Some(INO) });
-    let told = client.said.iter().any(|message| {
-        matches!(message, Message::FsRequest(request) if matches!(request.call, FsCall::Wrote { size: 0, .. }))
-    }) && told.is_some();
-    assert!(told, "the time is told");
+    let wrote = client.asked(|call| matches!(call, FsCall::Wrote { size: 0, .. }));
+    assert!(told.is_some() && wrote.is_some(), "the time is told");
 }
