@@ -167,8 +167,7 @@ impl Session {
         let Moment { ino, below, answers } = *moment;
         let is_safe = |sent: &Sent| {
             let was_answered = sent.told.is_some_and(|(order, _)| order <= answers);
-            let tells = matches!(sent.call, FsCall::Wrote { .. }) || sent.call.tells();
-            let is_wanted = was_answered || (tells && (ino.is_none() || sent.call.ino() == ino));
+            let is_wanted = was_answered || (says_written(&sent.call) && (ino.is_none() || sent.call.ino() == ino));
             let is_taken = but_written && sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
             !is_wanted || is_taken
         };
@@ -374,15 +373,14 @@ impl Session {
         }
     }
     /// A life of it has ended without it: what was not safe is lost, and what was not answered may have
-    /// happened. These requests end so, changes with what was known of them; all others are sent in the next life, but for
-    /// those that say what was written: it may be gone.
+    /// happened. These requests end so, changes with what was known of them; all others are sent in the
+    /// next life, but for those that say what was written: it may be gone.
     pub fn on_evicted(&mut self, instance: Instance) -> Vec<(u64, FsCall, Option<FsAgain>)> {
         if instance != self.instance {
             return Vec::new();
         }
         self.instance = Instance(self.instance.0 + 1);
         (self.known, self.stage) = (false, Stage::Away);
-        let says_written = |call: &FsCall| matches!(call, FsCall::Wrote { .. }) || call.tells();
         let ends = |_: &u64, sent: &mut Sent| {
             let may_have_happened = sent.at.is_some() && sent.call.is_change();
             sent.told.is_some() || may_have_happened || says_written(&sent.call)
@@ -398,6 +396,11 @@ impl Session {
             self.stage = Stage::Away;
         }
     }
+}
+
+/// Whether a request says what this client has written.
+fn says_written(call: &FsCall) -> bool {
+    matches!(call, FsCall::Wrote { .. }) || call.tells()
 }
 
 fn greet_again(before: u32) -> Duration {

@@ -67,7 +67,7 @@ pub fn attr(node: &FsNode) -> FileAttr {
         size: if is_directory { head.entries } else { inode.size },
         blocks: if inode.is_file() { inode.size.div_ceil(SECTOR) } else { 0 },
         atime: time(inode.atime),
-        mtime: time(if is_directory { node.mtime() } else { inode.mtime }),
+        mtime: time(node.mtime()),
         ctime: time(if is_directory { inode.ctime.max(head.mtime) } else { inode.ctime }),
         crtime: time(inode.btime),
         kind: file_type(inode.kind),

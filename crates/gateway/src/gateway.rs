@@ -19,7 +19,7 @@ use nacre_fs::{Ask, Outcome};
 use nacre_node::FileSystem;
 use nacre_types::Ino;
 use nacre_wire::fs::entry::NAME_MAX;
-use nacre_wire::fs::inode::ACL_ACCESS;
+use nacre_wire::fs::inode::{ACL_ACCESS, S_ISGID};
 use nacre_wire::fs::{FileKind, FsLock, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsNode};
 use std::convert::Infallible;
@@ -100,10 +100,7 @@ impl<F: Files> Gateway<F> {
         });
     }
     fn empty(&self, ask: Ask, reply: ReplyEmpty) {
-        self.files.ask(ask, move |outcome| match answers::done(outcome) {
-            Ok(()) => reply.ok(),
-            Err(why) => reply.error(why),
-        });
+        self.files.ask(ask, move |outcome| finish(reply, outcome));
     }
     fn xattrs(
         &self,
@@ -118,6 +115,14 @@ impl<F: Files> Gateway<F> {
                 Err(why) => reply.error(why),
             }
         });
+    }
+}
+
+/// A call that is given nothing has ended.
+fn finish(reply: ReplyEmpty, outcome: Outcome) {
+    match answers::done(outcome) {
+        Ok(()) => reply.ok(),
+        Err(why) => reply.error(why),
     }
 }
 
@@ -279,11 +284,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         let (files, by) = (self.files.clone(), Caller::of(by));
         self.names(FsCall::Stat { ino }, move |outcome| match answers::node(outcome) {
             Ok(FsNode { inode, .. }) => {
-                let drops = inode.mode & xattr::S_ISGID != 0 && !by.is_of(inode.gid);
-                files.ask(set(drops), move |outcome| match answers::done(outcome) {
-                    Ok(()) => reply.ok(),
-                    Err(why) => reply.error(why),
-                });
+                let drops = inode.mode & S_ISGID != 0 && !by.is_of(inode.gid);
+                files.ask(set(drops), move |outcome| finish(reply, outcome));
             }
             Err(why) => reply.error(why),
         });
@@ -411,12 +413,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             Ok(Allocate { extend: true, zero: true }) => {
                 let files = self.files.clone();
                 self.files.ask(Ask::Extend { ino, size: end }, move |outcome| match answers::done(outcome) {
-                    Ok(()) => {
-                        files.ask(Ask::Zero { ino, offset, length }, move |outcome| match answers::done(outcome) {
-                            Ok(()) => reply.ok(),
-                            Err(why) => reply.error(why),
-                        })
-                    }
+                    Ok(()) => files.ask(Ask::Zero { ino, offset, length }, move |outcome| finish(reply, outcome)),
                     Err(why) => reply.error(why),
                 });
             }

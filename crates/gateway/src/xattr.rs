@@ -11,9 +11,6 @@ const CREATE: i32 = 1;
 /// A caller of `setxattr` wants it to be there.
 const REPLACE: i32 = 2;
 
-/// In `st_mode`: who runs the file is of its group.
-pub const S_ISGID: u16 = 0o2000;
-
 /// What a caller gets.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Given {

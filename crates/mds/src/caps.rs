@@ -102,6 +102,9 @@ impl Caps {
 
     // ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    fn held(&self, client: ClientId, ino: Ino) -> Option<&Holding> {
+        self.files.get(&ino)?.get(&client)
+    }
     /// Whether a client has it open.
     pub fn is_open(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
@@ -113,17 +116,16 @@ impl Caps {
     }
     /// Whether a client writes a file later, alone.
     pub fn buffers(&self, client: ClientId, ino: Ino) -> bool {
-        let held = self.files.get(&ino).and_then(|all| all.get(&client));
-        held.is_some_and(|held| held.cap == FsCap::Buffer {})
+        self.held(client, ino).is_some_and(|held| held.cap == FsCap::Buffer {})
     }
     /// Whether all others do nothing with a file: what lies beyond its end is this client's.
     pub fn is_alone(&self, ino: Ino, client: ClientId) -> bool {
-        let others = self.files.get(&ino).into_iter().flatten().filter(|(other, _)| **other != client);
-        others.into_iter().all(|(_, held)| held.cap == FsCap::Nothing {})
+        let all = self.files.get(&ino).into_iter().flatten();
+        all.filter(|(other, _)| **other != client).all(|(_, held)| held.cap == FsCap::Nothing {})
     }
     /// Whether a client has it open for writing.
     pub fn writes(&self, client: ClientId, ino: Ino) -> bool {
-        self.files.get(&ino).and_then(|all| all.get(&client)).is_some_and(|held| held.writes > 0)
+        self.held(client, ino).is_some_and(|held| held.writes > 0)
     }
     /// The client that may be writing a file unseen, if it is not this one.
     pub fn writer(&self, ino: Ino, but: ClientId) -> Option<ClientId> {
@@ -142,8 +144,7 @@ impl Caps {
     }
     /// What a client may do with a file, and may be told so.
     pub fn given(&self, client: ClientId, ino: Ino) -> FsCap {
-        let held = self.files.get(&ino).and_then(|all| all.get(&client));
-        held.map_or(FsCap::Nothing {}, Holding::least)
+        self.held(client, ino).map_or(FsCap::Nothing {}, Holding::least)
     }
     /// Clients that have not answered.
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {
@@ -190,7 +191,7 @@ impl Caps {
         if is_first {
             self.end(client);
             for open in opens.iter().filter(|open| open.reads > 0 || open.writes > 0) {
-                let (reads, writes, cap) = (open.reads, open.writes, open.cap);
+                let &FsOpens { reads, writes, cap, .. } = open;
                 let held = Holding { reads, writes, cap, answered: self.last, ..Holding::default() };
                 self.files.entry(open.ino).or_default().insert(client, held);
                 if open.alone {
@@ -281,8 +282,7 @@ impl Caps {
     }
     /// Whether it has been answered, or need not be any more.
     pub fn is_answered(&self, ino: Ino, writer: ClientId, number: u64) -> bool {
-        let held = self.files.get(&ino).and_then(|all| all.get(&writer));
-        held.is_none_or(|held| held.answered >= number)
+        self.held(writer, ino).is_none_or(|held| held.answered >= number)
     }
     /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is
     /// so.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::NAME_MAX;
-use nacre_wire::fs::inode::{SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
+use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp};
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
 use std::collections::BTreeMap;
@@ -49,7 +49,6 @@ pub mod errno {
 }
 use errno::*;
 
-const S_ISGID: u16 = 0o2000;
 /// Longest name of an extended attribute in bytes.
 const XATTR_NAME_MAX: usize = 255;
 /// Bytes of a listing's entry beside its name, as its reader counts them.
@@ -173,7 +172,7 @@ fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<
 pub struct Written {
     /// The file is at least as large.
     pub size: u64,
-    /// Where its data ends. What lies beyond the file's end is removed.
+    /// Where its data ends: not beyond the file's end.
     pub end: u64,
     /// It was written by now.
     pub now: bool,
@@ -611,12 +610,8 @@ impl Run<'_> {
         if size > inode.size {
             self.grow(&mut inode, size)?;
         }
-        let data_end = data_to.max(end.min(inode.size));
-        set_data_to(&mut inode, data_end);
-        if end > inode.size {
-            let rare = rare_of(&mut inode);
-            rare.stale_to = rare.stale_to.max(end);
-        }
+        debug_assert!(end <= inode.size, "what lies beyond is removed before");
+        set_data_to(&mut inode, data_to.max(end));
         if now {
             inode.mtime = inode.mtime.max(self.setting.now);
         }

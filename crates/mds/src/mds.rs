@@ -452,6 +452,11 @@ impl Mds {
         !self.expected.is_empty() || self.probing.has_forgotten()
     }
 
+    /// Whether something that the last holder answered is still to be done again.
+    fn has_again(&self) -> bool {
+        self.waiting.iter().any(|(_, request)| request.again.is_some())
+    }
+
     /// A request arrived.
     pub fn on_request(&mut self, client: ClientId, request: FsRequest) {
         let safe = self.journal.safe();
@@ -546,6 +551,11 @@ impl Mds {
             ObjectId { name: Name::from(name), namespace: self.config.namespace.clone(), ..ObjectId::default() };
         Operation { pool: self.config.pool, object, ops, payload, ..Operation::default() }
     }
+    /// On an object with a file's data, if there is one.
+    fn of_data(&self, pool: PoolId, ino: Ino, number: u64, op: SubOp) -> Operation {
+        let ops = vec![SubOp::AssertExists { exists: true }, op];
+        Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) }
+    }
     fn stamp(&self) -> Stamp {
         Stamp::at(self.config.unix_ms_at_zero, self.now)
     }
@@ -569,7 +579,7 @@ impl Mds {
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();
         // One that was answered once and lacks something is still to be done before all that is new.
-        let quiet = self.is_quiet() || self.waiting.iter().any(|(_, request)| request.again.is_some());
+        let quiet = self.is_quiet() || self.has_again();
         for (client, request) in std::mem::take(&mut self.waiting) {
             if self.evicting.has(client) {
                 // One that came before it, in this turn, has ended its session.
@@ -647,7 +657,7 @@ impl Mds {
                 },
             }
         }
-        if quiet && !self.is_quiet() && self.waiting.iter().all(|(_, request)| request.again.is_none()) {
+        if quiet && !self.is_quiet() && !self.has_again() {
             self.try_again = true;
         }
         if self.waiting.is_empty() {
@@ -665,6 +675,17 @@ impl Mds {
             self.overlay.end(*dir);
         }
         self.tree.apply(change);
+    }
+
+    /// Changes for which no client has asked: the batch that has them. `waits`: who has to forget something first.
+    fn change_unasked(&mut self, changes: Vec<Change>, waits: &[crate::shares::Wait]) -> u64 {
+        let batch = self.journal.push(&changes, None);
+        for change in changes {
+            self.note_fresh(None, batch, &change, waits);
+            self.apply(change);
+        }
+        self.try_again = true;
+        batch
     }
 
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {

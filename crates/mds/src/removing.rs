@@ -80,11 +80,8 @@ impl Removing {
         while under.next < layout.objects(until) {
             let number = under.next;
             under.next += 1;
-            let op = match (layout.length_of(number, keep.unwrap_or(0)), layout.length_of(number, until)) {
-                (0, _) => SubOp::Delete {},
-                (size, had) if size < had => SubOp::Truncate { size },
-                _ => continue,
-            };
+            let had = layout.length_of(number, until);
+            let Some(op) = cut(&layout, number, keep.unwrap_or(0), had) else { continue };
             under.parts += 1;
             return Some((layout.pool, number, op));
         }
@@ -105,6 +102,15 @@ impl Removing {
     /// All is gone.
     pub fn end(&mut self, ino: Ino) -> Option<Under> {
         self.under_way.remove(&ino)
+    }
+}
+
+/// What becomes of an object of a file of which only so many bytes are kept; it had `had` bytes.
+pub(crate) fn cut(layout: &Layout, number: u64, keep: u64, had: u64) -> Option<SubOp> {
+    match layout.length_of(number, keep) {
+        0 => Some(SubOp::Delete {}),
+        size if size < had => Some(SubOp::Truncate { size }),
+        _ => None,
     }
 }
 

@@ -15,6 +15,7 @@
 //! [`Layout::reach`]: nacre_wire::fs::Layout::reach
 
 use crate::change::Change;
+use crate::journal::Batch;
 use nacre_types::{ClientId, Ino, Name};
 use nacre_wire::fs::Entry;
 use nacre_wire::msg::fs::FsPlace;
@@ -91,7 +92,18 @@ impl Writers {
         self.files.get(&ino)?.values().find_map(|known| known.place.as_ref())
     }
 
-    /// What a batch says.
+    /// What a batch that is read says: who came and went has nothing open from there on, and changes say
+    /// where files are by its end.
+    pub fn read(&mut self, batch: &Batch) {
+        for known in &batch.clients {
+            for ino in self.of(known.client) {
+                self.remove(known.client, ino);
+            }
+        }
+        batch.writers.iter().for_each(|writer| self.apply(writer.clone(), batch.sequence));
+        batch.changes.iter().for_each(|change| self.see(change));
+    }
+    /// One of them, or of the journal's head.
     pub fn apply(&mut self, writer: Writer, batch: u64) {
         let Writer { client, ino, place, wrote, here } = writer;
         if here {
@@ -127,12 +139,6 @@ impl Writers {
     pub fn close(&mut self, client: ClientId, ino: Ino, batch: u64) -> Option<(Writer, u64)> {
         let known = self.leave(client, ino, batch)?;
         Some((record(client, ino, &known, false), known.batch))
-    }
-    /// A client's session has ended, or begun.
-    pub fn forget(&mut self, client: ClientId) {
-        for ino in self.of(client) {
-            self.remove(client, ino);
-        }
     }
     /// Clients that have something open so.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {

@@ -121,11 +121,7 @@ impl Check {
         let journal = self.journals.entry(rank).or_default();
         journal.next = batch.sequence + 1;
         journal.serial = journal.serial.max(batch.serial);
-        batch.clients.iter().for_each(|known| journal.writers.forget(known.client));
-        for writer in batch.writers {
-            journal.writers.apply(writer, batch.sequence);
-        }
-        batch.changes.iter().for_each(|change| journal.writers.see(change));
+        journal.writers.read(&batch);
         if !self.config.journals {
             return;
         }

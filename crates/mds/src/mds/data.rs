@@ -5,9 +5,9 @@ use super::*;
 impl Mds {
     /// Begins to remove data that no name leads to, or that is beyond a file's end.
     pub(super) fn remove_data(&mut self) {
-        // Clients that had files open under the last holder have to say so first, and what it answered has to be done again:
-        // a file without a name may be given one.
-        if self.is_quiet() || self.waiting.iter().any(|(_, request)| request.again.is_some()) {
+        // Clients that had files open under the last holder have to say so first, and what it answered has
+        // to be done again: a file without a name may be given one.
+        if self.is_quiet() || self.has_again() {
             return;
         }
         loop {
@@ -33,8 +33,7 @@ impl Mds {
     /// Some objects more of a file; all are gone when there are none left.
     pub(super) fn remove_parts(&mut self, ino: Ino) {
         while let Some((pool, number, op)) = self.removing.next_part(ino) {
-            let ops = vec![SubOp::AssertExists { exists: true }, op];
-            let operation = Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            let operation = self.of_data(pool, ino, number, op);
             self.queue.push_back((operation, Purpose::Remove(ino)));
         }
         if self.removing.is_done(ino) {
@@ -46,14 +45,9 @@ impl Mds {
     fn removed(&mut self, ino: Ino) {
         let Some(removed) = self.removing.end(ino) else { return };
         let Some(changes) = crate::removing::conclude(&self.tree, ino, removed, self.config.rank) else { return };
-        let batch = self.journal.push(&changes, None);
-        self.settling.insert(ino, batch);
         // A client that was told too early would write where the next holder of the rank removes
         // once more.
-        for change in changes {
-            self.note_fresh(None, batch, &change, &[]);
-            self.apply(change);
-        }
-        self.try_again = true;
+        let batch = self.change_unasked(changes, &[]);
+        self.settling.insert(ino, batch);
     }
 }

@@ -62,19 +62,16 @@ impl Mds {
             self.inherit_answer(answered, 0);
         }
         for batch in batches {
+            self.writers.read(&batch);
             serial = serial.max(batch.serial);
             for known in batch.clients {
                 self.inherit_client(known, batch.sequence);
-            }
-            for writer in batch.writers {
-                self.writers.apply(writer, batch.sequence);
             }
             for answered in batch.answers {
                 self.inherit_answer(answered, batch.sequence);
             }
             for change in batch.changes {
                 self.removing.see(&change, self.config.rank);
-                self.writers.see(&change);
                 if let Change::End { .. } = &change {
                     self.dirty.note(&change);
                 }
@@ -100,7 +97,6 @@ impl Mds {
 
     fn inherit_client(&mut self, Known { client, instance, here }: Known, since: u64) {
         self.sessions.remove(&client);
-        self.writers.forget(client);
         if here {
             self.sessions.insert(client, Session { instance, since, heard: self.now, ..Session::default() });
         }

@@ -20,6 +20,7 @@
 //! Invariant: nothing of a file that is being looked at is cut off.
 
 use super::*;
+use crate::removing::cut;
 use crate::writers::Writer;
 
 /// Files that are looked at at a time.
@@ -158,8 +159,7 @@ impl Mds {
         }
         let (pool, is_done) = (probe.layout.pool, probe.is_done());
         for number in numbers {
-            let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Stat {}];
-            let operation = Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            let operation = self.of_data(pool, ino, number, SubOp::Stat {});
             self.queue.push_back((operation, Purpose::Probe { client, ino, number }));
         }
         if is_done {
@@ -225,7 +225,11 @@ impl Mds {
         };
         match evaluate_found(&self.tree, ino, found, &setting) {
             Verdict::Done(outcome) => {
-                self.change_unasked(&outcome.changes);
+                let mut waits = Vec::new();
+                for change in &outcome.changes {
+                    self.shares.on_change(None, change, &self.tree, &mut waits);
+                }
+                self.change_unasked(outcome.changes, &waits);
                 self.probing.drop_file(client, ino);
             }
             // Again with the next turn.
@@ -243,34 +247,15 @@ impl Mds {
         let probe = self.probing.files.get_mut(&(client, ino)).expect("it is looked at");
         probe.is_cutting = true;
         let (layout, mut cuts) = (probe.layout, Vec::new());
-        for (number, length) in &probe.lengths {
-            match layout.length_of(*number, size) {
-                keep if *length <= keep => {}
-                0 => cuts.push((*number, SubOp::Delete {})),
-                keep => cuts.push((*number, SubOp::Truncate { size: keep })),
-            }
+        for (number, length) in probe.lengths.iter().filter(|(_, length)| **length > 0) {
+            cuts.extend(cut(&layout, *number, size, *length).map(|op| (*number, op)));
         }
         probe.under_way += cuts.len();
         for (number, op) in cuts {
-            let ops = vec![SubOp::AssertExists { exists: true }, op];
-            let operation = Operation { pool: layout.pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            let operation = self.of_data(layout.pool, ino, number, op);
             self.queue.push_back((operation, Purpose::Probe { client, ino, number }));
         }
     }
-    /// Changes for which no client has asked: others forget what they keep of that.
-    fn change_unasked(&mut self, changes: &[Change]) {
-        let mut waits = Vec::new();
-        for change in changes {
-            self.shares.on_change(None, change, &self.tree, &mut waits);
-        }
-        let batch = self.journal.push(changes, None);
-        for change in changes {
-            self.note_fresh(None, batch, change, &waits);
-            self.apply(change.clone());
-        }
-        self.try_again = true;
-    }
-
     /// All that a client had open for writing is known.
     fn probed(&mut self, client: ClientId) {
         if self.probing.forgotten.remove(&client) {
@@ -290,13 +275,8 @@ impl Mds {
     }
     fn end_forgotten(&mut self, client: ClientId) {
         let unread = self.unread_of(client);
-        let batch = self.journal.number();
-        for ino in self.writers.of(client) {
-            if !unread.contains(&ino)
-                && let Some((writer, since)) = self.writers.close(client, ino, batch)
-            {
-                self.journal.push_writer(writer, since);
-            }
+        for ino in self.writers.of(client).into_iter().filter(|ino| !unread.contains(ino)) {
+            self.record_close(client, ino);
         }
     }
     /// What could not be looked at, since its directory cannot be read.

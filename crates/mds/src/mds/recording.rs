@@ -13,19 +13,20 @@ use super::*;
 impl Mds {
     /// A client has opened a file, or closed it.
     pub(super) fn record(&mut self, client: ClientId, ino: Ino) {
-        let batch = self.journal.number();
         match (self.caps.writes(client, ino), self.writers.has(client, ino)) {
             (true, false) => self.record_open(client, ino, None),
-            (false, true) => {
-                if let Some((writer, since)) = self.writers.close(client, ino, batch) {
-                    self.journal.push_writer(writer, since);
-                }
-            }
+            (false, true) => self.record_close(client, ino),
             _ => {}
         }
     }
+    /// A client may be writing a file no more.
+    pub(super) fn record_close(&mut self, client: ClientId, ino: Ino) {
+        if let Some((writer, since)) = self.writers.close(client, ino, self.journal.number()) {
+            self.journal.push_writer(writer, since);
+        }
+    }
     /// `place`: where its client saw it last.
-    pub(super) fn record_open(&mut self, client: ClientId, ino: Ino, place: Option<(Ino, Name)>) {
+    fn record_open(&mut self, client: ClientId, ino: Ino, place: Option<(Ino, Name)>) {
         let batch = self.journal.number();
         let known = self.tree.place(ino).map(|(dir, name)| (dir, name.clone()));
         let writer = self.writers.open(client, ino, known.or(place), batch);

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Most extended attributes' bytes of an inode, names and values together: an inode is a value of
 /// its directory's omap.
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
+/// In a mode, the set-group-id bit: who runs the file is of its group, and what is made in the directory
+/// has its group.
+pub const S_ISGID: u16 = 0o2000;
 /// The extended attribute with the list of rights that an inode is used by, in Linux' form.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The extended attribute of a directory with the list that what is made in it begins with.
@@ -187,8 +190,8 @@ pub struct Rare {
     pub stale_to: u64,
     /// Of a file that was made larger without data: none was written from here on. `None`: from its size on.
     pub data_to: Option<u64>,
-    /// Of a directory whose time was set by a program: what counts its changes ([`Head::change`]) then. As long as that is so, the
-    /// inode's time is the directory's.
+    /// Of a directory whose time was set by a program: what counts its changes ([`Head::change`])
+    /// then. As long as that is so, the inode's time is the directory's.
     ///
     /// [`Head::change`]: crate::fs::Head::change
     pub time_set_at: Option<u64>,

@@ -244,7 +244,7 @@ pub mod rename_flag {
 /// What a client may ask. Directories are named by number, entries by directory and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsCall {
-    /// What a name stands for. A file that another client is writing may be larger: [`FsCall::Stat`] asks.
+    /// What a name stands for. A file that another client is writing may be larger: [`Self::Stat`] asks.
     Lookup {
         /// In which directory.
         dir: Ino,
@@ -441,8 +441,8 @@ pub enum FsCall {
         /// Those with larger numbers.
         after: u64,
     },
-    /// Ends a client's session, as if it had been waited for long enough: what it has not written is lost. Answered
-    /// when that has begun; `ESRCH`: there is none.
+    /// Ends a client's session, as if it had been waited for long enough: what it has not written is lost.
+    /// Answered when that has begun; `ESRCH`: there is none.
     Evict {
         /// Whose.
         client: ClientId,
@@ -564,11 +564,11 @@ pub struct FsNode {
 wire_record!(FsNode version 1 compat 1 { inode, head, home });
 
 impl FsNode {
-    /// When its content was changed last. Of a directory both parts say it, and a program may have set it, also
-    /// back.
+    /// When its content was changed last. Of a directory both parts say it, and a program may have set it,
+    /// also back.
     #[must_use]
     pub fn mtime(&self) -> Stamp {
-        let Some(head) = self.head else { return self.inode.mtime };
+        let Some(head) = self.head.filter(|_| self.inode.is_directory()) else { return self.inode.mtime };
         match self.inode.rare.as_ref().and_then(|rare| rare.time_set_at) {
             Some(change) if change == head.change => self.inode.mtime,
             Some(_) => head.mtime,
