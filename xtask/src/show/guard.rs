@@ -127,7 +127,8 @@ pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
 /// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those, at
 /// work in the folder. An editor with a file of it open is not meant.
 fn is_ours(words: &[String], folder: &Path) -> bool {
-    let is_nacre = program_of(words) == "nacre" || is_script(words);
+    // A copy may have a name of its own: `nacre-before`, to be compared with another.
+    let is_nacre = program_of(words).starts_with("nacre") || is_script(words);
     let inside = |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);
     (is_nacre || is_ceph(words)) && words.iter().skip(1).any(inside)
 }
@@ -142,6 +143,17 @@ fn is_script(words: &[String]) -> bool {
 
 fn is_ceph(words: &[String]) -> bool {
     matches!(program_of(words), "ceph-mon" | "ceph-mgr" | "ceph-osd" | "ceph-mds" | "ceph-fuse")
+}
+
+/// What a process of [`processes`] is for; of one that is neither a daemon nor a mount, "others".
+pub fn part_of(words: &[String]) -> &'static str {
+    let is = |part: &&&str| words.iter().any(|word| word == **part) || program_of(words) == format!("ceph-{part}");
+    let part = ["mount", "fuse", "mds", "osd", "mon"].iter().find(is);
+    match part {
+        Some(&"fuse") => "mount",
+        Some(part) => part,
+        None => "others",
+    }
 }
 
 /// Whether it holds data and is to be told to end.
@@ -167,6 +179,7 @@ mod tests {
             ("/x/nacre --json --cluster /a/show/faults/cluster bench object write", true),
             ("/x/nacre osd run --id 0 --config /a/show/faults-of-mine/cluster", false),
             ("/x/nacre osd run --id 0 --config /home/me", false),
+            ("/x/nacre-before osd run --id 0 --config /a/show/faults/cluster", true),
             ("vi /a/show/faults/cluster/cluster.toml", false),
             ("ceph-osd -c /a/show/faults/ceph/ceph.conf -i 0", true),
             ("ceph-osd -c /b/ceph.conf -i 0", false),
