@@ -118,10 +118,11 @@ impl Caps {
     pub fn buffers(&self, client: ClientId, ino: Ino) -> bool {
         self.held(client, ino).is_some_and(|held| held.cap == FsCap::Buffer {})
     }
-    /// Whether all others do nothing with a file: what lies beyond its end is this client's.
-    pub fn is_alone(&self, ino: Ino, client: ClientId) -> bool {
+    /// Whether no other client may be writing a file: what lies beyond its end is this client's.
+    pub fn writes_alone(&self, ino: Ino, client: ClientId) -> bool {
         let all = self.files.get(&ino).into_iter().flatten();
-        all.filter(|(other, _)| **other != client).all(|(_, held)| held.cap == FsCap::Nothing {})
+        let others = all.filter(|(other, held)| **other != client && held.writes > 0);
+        others.into_iter().all(|(_, held)| held.cap == FsCap::Nothing {})
     }
     /// Whether a client has it open for writing.
     pub fn writes(&self, client: ClientId, ino: Ino) -> bool {

@@ -71,6 +71,10 @@ impl Writers {
     pub fn is_written(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
     }
+    /// Which clients have it open so.
+    pub fn who(&self, ino: Ino) -> impl Iterator<Item = ClientId> {
+        self.files.get(&ino).into_iter().flat_map(BTreeMap::keys).copied()
+    }
     /// The batch that says so.
     #[must_use]
     pub fn batch(&self, client: ClientId, ino: Ino) -> Option<u64> {

@@ -7,7 +7,7 @@ use nacre_mds::mds::{Greeted, HEAD_ATTR, Say, fragment_name};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId};
 use nacre_wire::fs::{FileKind, FsLockWait, Inode, Stamp, data_name};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsEvicted, FsLocked};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsEvicted, FsLocked, FsOpens, FsPlace};
 use std::time::Duration;
 
 const FIRST: Instance = Instance(1);
@@ -413,4 +413,59 @@ fn a_client_is_shown_and_evicted_when_that_is_asked_for() {
     two.objects.end_fence(true);
     two.settle();
     assert!(two.is_told(&evicted(FIRST)), "{:?}", two.said);
+}
+
+/// Seed 665: two clients had a file open to append to it; the one that was at it had died, the other one
+/// stood still, and both were evicted. What the first had begun was removed for the one, and for the other,
+/// who had not been alone, it counted: the file ended with zeros.
+#[test]
+fn what_two_evicted_clients_left_is_looked_at_once_for_each() {
+    for anna_first in [true, false] {
+        let mut two = two();
+        let inode = writing(&mut two);
+        let ino = inode.ino;
+        assert!(matches!(ends(&mut two, BERT, 2, FsCall::Open { ino, write: true }), FsAnswer::Node { .. }));
+        two.settle();
+        let asked = two.said.iter().find_map(|(who, say)| match say {
+            Say::Caps(caps) if *who == ANNA => caps.items.iter().find(|news| news.ino == ino && news.number > 0),
+            _ => None,
+        });
+        let number = asked.expect("she is not alone any more").number;
+        let comply = FsCall::Comply { ino, number, size: 0, mtime: Stamp::default(), written: true };
+        assert_eq!(ends(&mut two, ANNA, 4, comply), FsAnswer::Done {});
+        two.settle();
+        // ANNA appends, which nothing has told yet.
+        write(&mut two, &inode, 0, 4096);
+        write(&mut two, &inode, 1, 7);
+        two.take_over();
+        let open = |alone| FsOpens {
+            ino,
+            reads: 0,
+            writes: 1,
+            cap: if alone { FsCap::Sync {} } else { FsCap::Nothing {} },
+            alone,
+            place: Some(FsPlace { dir: Ino::ROOT, name: "x".into() }),
+        };
+        for (client, alone) in [(ANNA, true), (BERT, false)] {
+            two.mds.on_session(client, FIRST, (true, 0), &[open(alone)]);
+        }
+        two.settle();
+        for client in if anna_first { [ANNA, BERT] } else { [BERT, ANNA] } {
+            two.mds.evict(client);
+            two.settle();
+        }
+        two.objects.end_fence(true);
+        two.objects.end_fence(true);
+        two.settle();
+        two.mds.on_session(BERT, SECOND, (false, 0), &[]);
+        two.settle();
+        two.said.clear();
+        assert_eq!(seen(&mut two, 4, "x").0, 5, "{anna_first}");
+        let length = |number| {
+            let name = Name::from(&*data_name(ino, number));
+            let object = two.objects.memory.all.iter().find(|((_, object), _)| object.name == name);
+            object.map(|(_, object)| object.data.len())
+        };
+        assert_eq!([0, 1].map(length), [Some(5), None], "{anna_first}");
+    }
 }

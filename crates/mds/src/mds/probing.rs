@@ -17,6 +17,9 @@
 //! this, as does the removal of its data. What was evicted in a repair, which knows no sessions, is
 //! looked at by the next holder of the rank before it serves.
 //!
+//! A file that several had open for writing is looked at once for each, one after the other: first for
+//! who had it alone, and not before all who may be writing it have come, or are evicted, too.
+//!
 //! Invariant: nothing of a file that is being looked at is cut off.
 
 use super::*;
@@ -52,8 +55,8 @@ struct Probe {
     lengths: BTreeMap<u64, u64>,
     /// How far that counts.
     until: u64,
-    /// What is left over beyond the file's end is being removed: who writes there next finds nothing.
-    is_cutting: bool,
+    /// What is left over beyond this, the file's end, is being removed: who writes there next finds nothing.
+    cut_to: Option<u64>,
 }
 
 impl Probe {
@@ -66,7 +69,7 @@ impl Probe {
         let set = u64::from(layout.object) * u64::from(layout.count);
         let first = data_to / set * u64::from(layout.count);
         let last = if until > data_to { layout.objects(until) } else { first };
-        Some(Self { layout, next: first, last, under_way: 0, lengths: BTreeMap::new(), until, is_cutting: false })
+        Some(Self { layout, next: first, last, under_way: 0, lengths: BTreeMap::new(), until, cut_to: None })
     }
     const fn is_done(&self) -> bool {
         self.under_way == 0 && self.next >= self.last
@@ -127,8 +130,8 @@ impl Mds {
     /// Goes on with all files that are looked at.
     pub(super) fn probe(&mut self) {
         let some = |(client, files): (&ClientId, &BTreeSet<Ino>)| {
-            let client = *client;
-            files.iter().take(AT_ONCE).map(move |ino| (client, *ino)).collect::<Vec<_>>()
+            let (client, next) = (*client, |ino: &&Ino| self.is_next(*client, **ino));
+            files.iter().filter(next).take(AT_ONCE).map(move |ino| (client, *ino)).collect::<Vec<_>>()
         };
         let files: Vec<(ClientId, Ino)> = self.probing.clients.iter().flat_map(some).collect();
         for (client, ino) in files {
@@ -140,6 +143,17 @@ impl Mds {
             self.probing.clients.remove(&client);
             self.probed(client);
         }
+    }
+
+    /// Whether a file is looked at for this client now, and not for another one first.
+    fn is_next(&self, client: ClientId, ino: Ino) -> bool {
+        let may_come = |other: &ClientId| self.expected.contains(other) && !self.probing.clients.contains_key(other);
+        if self.writers.who(ino).any(|other| other != client && may_come(&other)) {
+            return false;
+        }
+        let all = || self.probing.clients.iter().filter(|(_, files)| files.contains(&ino)).map(|(client, _)| *client);
+        let first = all().find(|client| self.caps.writes_alone(ino, *client)).or_else(|| all().next());
+        first == Some(client)
     }
 
     fn probe_file(&mut self, client: ClientId, ino: Ino) {
@@ -185,7 +199,7 @@ impl Mds {
         let Some(probe) = self.probing.files.get_mut(&(client, ino)) else { return };
         probe.under_way -= 1;
         let results = done.map(|done| &done.results[..]).unwrap_or_default();
-        for reply in results.iter().filter(|_| !probe.is_cutting) {
+        for reply in results.iter().filter(|_| probe.cut_to.is_none()) {
             if let SubReply::Stat { size, .. } = reply {
                 probe.lengths.insert(number, *size);
             }
@@ -198,14 +212,15 @@ impl Mds {
         let (probe, data_to) = (&self.probing.files[&(client, ino)], inode.data_to());
         let end = probe.end();
         let wrote = self.writers.get(client, ino).is_some_and(|writer| writer.wrote);
-        let whole = match (wrote, self.caps.is_alone(ino, client)) {
+        let whole = match (wrote, self.caps.writes_alone(ino, client)) {
+            _ if probe.cut_to.is_some() => probe.cut_to.unwrap_or_default(),
             (true, true) => probe.whole_from(inode.size),
             (false, true) => inode.size,
             (_, false) => end,
         };
         let now = wrote || whole > inode.size;
         let size = inode.size.max(whole);
-        if end > size && !probe.is_cutting {
+        if end > size && probe.cut_to.is_none() {
             return self.cut_off(client, ino, size);
         }
         let end = end.min(size);
@@ -245,7 +260,7 @@ impl Mds {
     /// same.
     fn cut_off(&mut self, client: ClientId, ino: Ino, size: u64) {
         let probe = self.probing.files.get_mut(&(client, ino)).expect("it is looked at");
-        probe.is_cutting = true;
+        probe.cut_to = Some(size);
         let (layout, mut cuts) = (probe.layout, Vec::new());
         for (number, length) in probe.lengths.iter().filter(|(_, length)| **length > 0) {
             cuts.extend(cut(&layout, *number, size, *length).map(|op| (*number, op)));
