@@ -12,7 +12,8 @@
 //!
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
-//! * `appending`: at the end of files that others have open, too; `locking`: advisory locks.
+//! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
+//! * `lending`: attributes that the kernel keeps.
 //!
 //! Invariant: every call ends once.
 
@@ -23,6 +24,7 @@ mod data;
 mod evicted;
 mod flushing;
 mod holes;
+mod lending;
 mod locking;
 #[cfg(test)]
 mod testing;
@@ -36,6 +38,7 @@ use self::zeroing::Zeroing;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
 use crate::file::{File, Tells};
+use crate::lent::Lent;
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
 use crate::places::Places;
@@ -167,6 +170,11 @@ pub struct Fs {
     files: BTreeMap<Ino, File>,
     places: Places,
     names: Names,
+    lent: Lent,
+    /// What is to be answered to the server once nothing of it is owed any more.
+    forgets: Vec<u64>,
+    /// Calls of others than the cache above.
+    beside: BTreeSet<CallId>,
     locking: Locking,
     transfers: BTreeMap<CallId, Transfer>,
     cache: Cache,
@@ -215,6 +223,9 @@ impl Fs {
             files: BTreeMap::new(),
             places: Places::default(),
             names: Names::new(names_max),
+            lent: Lent::default(),
+            forgets: Vec::new(),
+            beside: BTreeSet::new(),
             locking: Locking::default(),
             transfers: BTreeMap::new(),
             cache: Cache::new(data_max),
@@ -264,6 +275,7 @@ impl Fs {
     }
 
     fn end(&mut self, call: CallId, outcome: Outcome) {
+        self.beside.remove(&call);
         if call != ANSWERED {
             self.ended.push((call, outcome));
         }
@@ -290,8 +302,8 @@ impl Fs {
                 let greets = holds.is_some();
                 self.session.on_tick(self.now, holds, out);
                 if greets {
-                    // Its greeting gave all shares back.
-                    self.names.clear();
+                    // Its greeting gave all shares back. What was lent is over with the lease.
+                    self.forget_names();
                 }
             }
             Input::Stopping => self.leaving = true,
@@ -299,7 +311,7 @@ impl Fs {
         }
     }
     fn lose_server(&mut self) {
-        self.names.clear();
+        self.forget_names();
         self.sized.clear();
         self.session.on_away();
         self.seek.forget_holder(self.now + SEEK_AGAIN);
@@ -320,8 +332,12 @@ impl Fs {
                     if self.config.names_max > 0 {
                         self.names.share(&shares);
                     }
-                    self.names.on_changed(&changed);
-                    self.names.learn(self.now, &call, &answer, keep);
+                    if self.is_known_above(number, &call) {
+                        self.names.learn_own(self.now, (&call, &changed), &answer, keep);
+                    } else {
+                        self.names.on_changed(&changed);
+                        self.names.learn(self.now, &call, &answer, keep);
+                    }
                     self.note_tells(number, tells.filter(|(_, tells)| *tells != Tells::Opening), safe);
                     self.on_answer(number, &call, answer, out);
                     self.note_tells(number, tells.filter(|(_, tells)| *tells == Tells::Opening), safe);
@@ -336,7 +352,9 @@ impl Fs {
             Message::FsCaps(caps) => self.on_caps(caps, out),
             Message::FsForget(forget) => {
                 forget.items.iter().for_each(|item| self.names.forget(item));
-                self.session.forgot(forget.number, out);
+                self.forgets.push(forget.number);
+                self.take_back();
+                self.say_forgotten(out);
             }
             Message::FsPong(pong) => {
                 let had = self.session.has_lease(self.now);
@@ -355,6 +373,21 @@ impl Fs {
         }
     }
 
+    /// A server has the rank, says the registry. Its greeting gives all shares back: nothing may be kept
+    /// above by then.
+    fn greet_holder(&mut self, out: &mut Vec<Output>) {
+        if !self.leaving
+            && let Some(holder) = self.seek.found().and_then(|found| found.holder.as_ref())
+            && !self.session.is_with(holder.client())
+        {
+            let holder = holder.clone();
+            self.forget_names();
+            if !self.lent.owes(self.now) {
+                let holds = self.holds();
+                self.session.on_holder(self.now, &holder, holds, out);
+            }
+        }
+    }
     /// How often it was evicted.
     #[must_use]
     pub const fn evictions(&self) -> u64 {
@@ -716,14 +749,8 @@ impl Service for Fs {
             self.on_input(input, out);
         }
         self.seek.on_turn(now, !self.session.is_away(), metadata);
-        if !self.leaving
-            && let Some(holder) = self.seek.found().and_then(|found| found.holder.as_ref())
-            && !self.session.is_with(holder.client())
-        {
-            let (holder, holds) = (holder.clone(), self.holds());
-            self.names.clear();
-            self.session.on_holder(now, &holder, holds, out);
-        }
+        self.say_forgotten(out);
+        self.greet_holder(out);
         let mut done = Vec::new();
         objects.completions(&mut done);
         for completion in done {
@@ -736,6 +763,7 @@ impl Service for Fs {
         self.start_calls(out);
         self.write_back(out);
         self.go_on_syncing(out);
+        self.take_back();
         objects.rest_on(self.fencing.epoch());
         self.submit(objects);
         if self.leaving {
@@ -745,7 +773,7 @@ impl Service for Fs {
 
     fn next_deadline(&self) -> Time {
         let flush = if self.state() == State::Connected { self.flush_at } else { Time::MAX };
-        self.seek.next_deadline().min(self.session.next_deadline()).min(flush)
+        self.seek.next_deadline().min(self.session.next_deadline()).min(flush).min(self.lent.over_at())
     }
     fn instance(&self) -> Option<Instance> {
         Some(self.acts_as())

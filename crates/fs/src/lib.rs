@@ -10,6 +10,7 @@ mod ask;
 mod cache;
 mod file;
 mod fs;
+mod lent;
 mod names;
 mod pieces;
 mod places;

@@ -66,20 +66,32 @@ pub(crate) struct Names {
     /// Names and attributes at most.
     max: usize,
     uses: u64,
+    /// Whose attributes are not kept any more, or are other ones: for what is kept above.
+    gone: Vec<Ino>,
 }
 
 impl Names {
     /// Keeps that many names and attributes at most: some 400 bytes each.
     pub fn new(max: usize) -> Self {
-        Self { dirs: BTreeMap::new(), nodes: BTreeMap::new(), names: 0, max, uses: 0 }
+        Self { dirs: BTreeMap::new(), nodes: BTreeMap::new(), names: 0, max, uses: 0, gone: Vec::new() }
     }
     /// Whether an inode's attributes are kept.
     pub fn has(&self, ino: Ino) -> bool {
         self.nodes.contains_key(&ino)
     }
-    /// Forgets everything.
+    /// Forgets everything. (What is kept above is taken back as a whole.)
     pub fn clear(&mut self) {
         *self = Self::new(self.max);
+    }
+    /// Takes whose attributes were forgotten or became other ones since the last call.
+    pub fn gone(&mut self) -> Vec<Ino> {
+        std::mem::take(&mut self.gone)
+    }
+    /// Until when what a directory has in it may be shown, if it has no share of its own.
+    pub fn brief_until(&self, ino: Ino) -> Option<Time> {
+        let is_exact = self.dirs.get(&ino).is_some_and(|dir| dir.head.is_some());
+        let node = self.nodes.get(&ino).filter(|node| node.inode.is_directory() && !is_exact)?;
+        node.brief.map(|(_, until)| until)
     }
 
     // ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,6 +173,18 @@ impl Names {
 
     /// A call was answered by the server; what it says may be kept, or not.
     pub fn learn(&mut self, now: Time, call: &FsCall, answer: &FsAnswer, keep: bool) {
+        self.learned(now, call, answer, keep);
+        self.make_room();
+    }
+    /// The same, for one that the cache above made and that `changed` these: it knows what that does.
+    pub fn learn_own(&mut self, now: Time, (call, changed): (&FsCall, &[Ino]), answer: &FsAnswer, keep: bool) {
+        let before = self.gone.len();
+        self.on_changed(changed);
+        self.learned(now, call, answer, keep);
+        self.gone.truncate(before);
+        self.make_room();
+    }
+    fn learned(&mut self, now: Time, call: &FsCall, answer: &FsAnswer, keep: bool) {
         if let FsAnswer::Failed { errno } = answer {
             // Nothing has changed, as far as is known.
             if let FsCall::Lookup { dir, name } = call {
@@ -247,7 +271,6 @@ impl Names {
             }
             _ => {}
         }
-        self.make_room();
     }
 
     fn listed(&mut self, now: Time, dir: Ino, after: u64, entries: &[FsListed], end: bool, keep: bool) {
@@ -310,30 +333,40 @@ impl Names {
         }
         if let Some(node) = self.nodes.get_mut(&dir) {
             node.brief = None;
+            self.gone.push(dir);
         }
     }
     /// A directory is gone.
     fn end(&mut self, dir: Ino) {
         self.clear_dir(dir);
-        self.dirs.remove(&dir);
+        if self.dirs.remove(&dir).is_some() {
+            self.gone.push(dir);
+        }
     }
 
     fn keep(&mut self, now: Time, node: &FsNode, keep: bool) {
         let ino = node.inode.ino;
         let home = node.home.filter(|home| keep && self.dirs.contains_key(home));
+        let mut is_same = true;
         if let (Some(of), Some(head)) = (self.dirs.get_mut(&ino).filter(|_| keep), node.head) {
-            of.head = Some(head);
+            is_same = of.head.replace(head) == Some(head);
         }
         let Some(home) = home else { return self.forget_node(ino) };
-        let brief = self.nodes.get(&ino).and_then(|before| before.brief).filter(|(_, until)| now < *until);
+        let before = self.nodes.get(&ino);
+        let brief = before.and_then(|before| before.brief).filter(|(_, until)| now < *until);
+        is_same &= before.is_some_and(|before| before.inode == node.inode);
+        let gone = self.gone.len();
         self.forget_node(ino);
+        if is_same {
+            self.gone.truncate(gone);
+        }
         self.nodes.insert(ino, Node { inode: node.inode.clone(), home, brief });
         self.dirs.get_mut(&home).expect("just seen").inos.insert(ino);
     }
     fn forget_node(&mut self, ino: Ino) {
-        if let Some(node) = self.nodes.remove(&ino)
-            && let Some(home) = self.dirs.get_mut(&node.home)
-        {
+        let Some(node) = self.nodes.remove(&ino) else { return };
+        self.gone.push(ino);
+        if let Some(home) = self.dirs.get_mut(&node.home) {
             home.inos.remove(&ino);
         }
     }
@@ -358,8 +391,10 @@ impl Names {
         let Some(of) = self.dirs.get_mut(&dir) else { return };
         let Dir { names, inos, .. } = std::mem::take(of);
         self.names -= names.len();
+        self.gone.push(dir);
         for ino in inos {
             self.nodes.remove(&ino);
+            self.gone.push(ino);
         }
     }
     /// Forgets what was not used for long, if there is too much.

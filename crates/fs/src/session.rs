@@ -184,6 +184,10 @@ impl Session {
             Stage::Open(_) => self.again_at.min(if self.ponged { self.ping.1 + PING } else { self.lease }),
         }
     }
+    /// Until when what is kept under shares may be shown, if nothing more is heard.
+    pub const fn lease(&self) -> Time {
+        self.lease
+    }
     /// Whether what is kept under shares may be shown.
     pub fn has_lease(&self, now: Time) -> bool {
         self.is_open() && now < self.lease

@@ -5,6 +5,8 @@
 
 use crate::caller::Caller;
 use crate::calls::{self, Allocate, New, Wanted};
+use crate::client::Files;
+use crate::kept::Kept;
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
 use crate::{answers, attr, xattr};
@@ -16,7 +18,6 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 use nacre_fs::{Ask, Outcome};
-use nacre_node::FileSystem;
 use nacre_types::Ino;
 use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::inode::{ACL_ACCESS, S_ISGID};
@@ -32,10 +33,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may use a name without asking: not at all, until a client's capabilities say more.
+/// How long the kernel may use a name without asking: not at all (`kept`).
 const ENTRY_TTL: Duration = Duration::ZERO;
-/// The same for attributes.
-const ATTR_TTL: Duration = Duration::ZERO;
 /// A number is never given twice: an inode's generation says nothing.
 const GENERATION: Generation = Generation(0);
 /// Nothing is kept per open file.
@@ -53,21 +52,10 @@ const BLOCK: u32 = 4096;
 /// What `statfs` says is free: how much the cluster has left, servers tell with step 6 of docs/plan.md.
 const FREE_BYTES: u64 = 1 << 40;
 
-/// Whom requests are passed on to: a file system; in tests something smaller.
-pub trait Files: Send + Sync + 'static {
-    /// Begins a call, and has `answer` called at its end, on another thread or at once.
-    fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static);
-}
-
-impl Files for FileSystem {
-    fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
-        Self::ask(self, ask, answer);
-    }
-}
-
 /// See the module head.
 pub struct Gateway<F> {
     files: F,
+    kept: Arc<Kept>,
     /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say that a kernel takes.
     asks: [Arc<AtomicU32>; 2],
     locks: Locks,
@@ -77,25 +65,30 @@ pub struct Gateway<F> {
     _ended: Sender<Infallible>,
 }
 
-impl<F: Files> Gateway<F> {
+impl<F: Files + Clone> Gateway<F> {
     /// One for a session; `ended` is dropped with it.
-    pub fn new(files: F, ended: Sender<Infallible>) -> Self {
+    pub fn new(files: F, kept: Arc<Kept>, ended: Sender<Infallible>) -> Self {
         let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
-        Self { files, asks, locks: Locks::default(), how: FopenFlags::empty(), _ended: ended }
+        Self { files, kept, asks, locks: Locks::default(), how: FopenFlags::empty(), _ended: ended }
     }
 
     fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
         self.files.ask(Ask::Names(call), then);
     }
     fn entry(&self, call: FsCall, reply: ReplyEntry) {
+        let (files, kept) = (self.files.clone(), Arc::clone(&self.kept));
         self.names(call, move |outcome| match answers::node(outcome) {
-            Ok(node) => reply.entry_with_ttls(&ATTR_TTL, &ENTRY_TTL, &attr::attr(&node), GENERATION),
+            Ok(node) => {
+                kept.looked_up(node.inode.ino);
+                reply.entry_with_ttls(&files.lend(&node), &ENTRY_TTL, &attr::attr(&node), GENERATION);
+            }
             Err(why) => reply.error(why),
         });
     }
     fn attributes(&self, call: FsCall, reply: ReplyAttr) {
+        let files = self.files.clone();
         self.names(call, move |outcome| match answers::node(outcome) {
-            Ok(node) => reply.attr(&ATTR_TTL, &attr::attr(&node)),
+            Ok(node) => reply.attr(&files.lend(&node), &attr::attr(&node)),
             Err(why) => reply.error(why),
         });
     }
@@ -175,8 +168,9 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         self.entry(FsCall::Lookup { dir: number(parent), name: calls::name(name) }, reply);
     }
 
-    /// Nothing is kept that could be forgotten.
-    fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
+    fn forget(&self, _: &Request, ino: INodeNo, times: u64) {
+        self.kept.forgotten(number(ino), times);
+    }
 
     fn mknod(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
         match calls::kind(mode) {
@@ -348,8 +342,13 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     ) {
         let new = New { umask, ..New::plain(FileKind::File {}, mode, owner(by)) };
         let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
+        let kept = Arc::clone(&self.kept);
         self.names(new.call(number(parent), calls::name(name), open), move |outcome| match answers::node(outcome) {
-            Ok(node) => reply.created(&ATTR_TTL, &attr::attr(&node), GENERATION, HANDLE, how),
+            Ok(node) => {
+                kept.looked_up(node.inode.ino);
+                // The library has one time for the name and the attributes: the name's.
+                reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, HANDLE, how);
+            }
             Err(why) => reply.error(calls::taken(why, flags)),
         });
     }
@@ -613,11 +612,17 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         let (dir, hint) = (number(ino), Arc::clone(&self.asks[Form::Plus as usize]));
         let asked = hint.load(Ordering::Relaxed);
         let Some(call) = listing::call(dir, offset, asked) else { return reply.ok() };
+        let kept = Arc::clone(&self.kept);
         self.names(call, move |outcome| match answers::listed(outcome) {
             Ok((entries, end)) => {
                 let filled = listing::fill(dir, offset, (&entries, end), Form::Plus, |line| {
                     let name = OsStr::from_bytes(line.name);
-                    reply.add(line.attr.ino, line.offset, name, &ENTRY_TTL, &line.attr, GENERATION)
+                    let is_full = reply.add(line.attr.ino, line.offset, name, &ENTRY_TTL, &line.attr, GENERATION);
+                    // The kernel takes `.` and `..` for nothing it was given.
+                    if !is_full && !listing::is_dots(line.name) {
+                        kept.looked_up(number(line.attr.ino));
+                    }
+                    is_full
                 });
                 hint.store(filled.next_ask(asked), Ordering::Relaxed);
                 reply.ok();

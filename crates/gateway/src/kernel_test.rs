@@ -1,8 +1,8 @@
 //! The kernel of this machine on a file system in memory: the server's own evaluation of requests, without a cluster.
 //! It needs the right to mount; where that is missing, it says so and passes.
 
+use crate::client::Files;
 use crate::error::MountError;
-use crate::gateway::Files;
 use crate::mount::{Mounted, mount_files};
 use crate::options::MountOptions;
 use bytes::Bytes;

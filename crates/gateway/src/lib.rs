@@ -8,14 +8,16 @@
 //! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
 //! * `gateway`: one method per request, each one call; it decides nothing;
 //! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought;
+//! * `client`: whom requests are passed on to; `kept`: attributes that the kernel keeps;
 //! * `locks`: owners of locks and threads that wait for one; `caller`: what the library does not say of a thread.
 //!
 //! Invariants:
 //! 1. A request's thread waits for nothing: every request that asks the cluster is replied to from the call's end.
 //!    (Before an owner's first lock of a whole file it looks at the thread that asks: a millisecond at most.)
-//! 2. A node of the kernel is an inode's number. The gateway keeps nothing per inode, so that forgetting is nothing;
-//!    of owners of locks it keeps that they may have some.
-//! 3. What the kernel caches of names and attributes it may not use again without asking (`gateway::ENTRY_TTL`).
+//! 2. A node of the kernel is an inode's number. The gateway keeps of it how often the kernel was given it; of
+//!    owners of locks that they may have some.
+//! 3. Names the kernel may not use again without asking (`gateway::ENTRY_TTL`); attributes for as long as they are
+//!    lent, and until they are taken back (`kept`).
 //!
 //! A host crate: it has threads and looks at the machine.
 #![forbid(unsafe_code)]
@@ -25,8 +27,10 @@ mod answers;
 mod attr;
 mod caller;
 mod calls;
+mod client;
 mod error;
 mod gateway;
+mod kept;
 #[cfg(test)]
 mod kernel_test;
 mod listing;
@@ -35,6 +39,7 @@ mod mount;
 mod options;
 mod xattr;
 
+pub use client::MountClient;
 pub use error::MountError;
 pub use mount::{Mounted, check, mount};
 pub use options::{MountOptions, UnknownOption};

@@ -62,6 +62,11 @@ pub struct Line<'a> {
     pub attr: FileAttr,
 }
 
+/// Whether a line is a directory's own, or its parent's.
+pub fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
 /// The question for what follows an offset; `None`: nothing does.
 pub fn call(dir: Ino, offset: u64, bytes_max: u32) -> Option<FsCall> {
     let after = if offset > DOTS { offset } else { 0 };

@@ -6,7 +6,7 @@
 //! A wait ends with `EINTR` when a signal comes for its thread: looked at every [`LOOK`], while there are waits.
 
 use crate::caller;
-use crate::gateway::Files;
+use crate::client::Files;
 use nacre_fs::Ask;
 use nacre_types::Ino;
 use nacre_wire::fs::FsLock;

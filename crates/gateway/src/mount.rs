@@ -6,8 +6,10 @@
 //! The session's thread ends when the kernel lets go of the mount: at once, or, when files are still open, once the
 //! last of them is closed.
 
+use crate::client::{Files, MountClient};
 use crate::error::MountError;
-use crate::gateway::{Files, Gateway};
+use crate::gateway::Gateway;
+use crate::kept::Kept;
 use crate::options::MountOptions;
 use fuser::{BackgroundSession, Session};
 use nacre_fs::{Ask, Outcome};
@@ -21,6 +23,7 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// What the kernel shows FUSE as.
@@ -29,9 +32,11 @@ const DEVICE: &str = "/dev/fuse";
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A mounted file system. Dropping it unmounts it, without waiting for changes to be safe.
-pub struct Mounted<F: Files = FileSystem> {
+pub struct Mounted<F: Files = MountClient> {
     dir: PathBuf,
     files: F,
+    /// As long as it is there, attributes are lent.
+    _kept: Arc<Kept>,
     /// Its other end goes with the session.
     ended: Receiver<Infallible>,
     /// Never dropped: the library would unmount what is on the folder then, even if this was unmounted long ago and
@@ -69,7 +74,7 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
 /// # Errors
 /// [`MountError`]; nothing is mounted then.
 pub fn mount(files: FileSystem, dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
-    mount_files(files, dir, options)
+    mount_files(MountClient::from(files), dir, options)
 }
 
 /// The same for whatever answers.
@@ -86,13 +91,19 @@ pub(crate) fn mount_files<F: Files + Clone>(
         None => return Err(MountError::NoRoot { errno: u16::try_from(TIMED_OUT.raw_os_error()).expect("small") }),
     }
     let (sender, ended) = mpsc::channel();
-    let session = Session::new(Gateway::new(files.clone(), sender), &dir, &options.config())
-        .and_then(Session::spawn)
-        .map_err(|why| match why.kind() {
+    let kept = Arc::new(Kept::default());
+    let keeper: Weak<Kept> = Arc::downgrade(&kept);
+    files.keep_for(keeper);
+    let gateway = Gateway::new(files.clone(), Arc::clone(&kept), sender);
+    let session = Session::new(gateway, &dir, &options.config()).and_then(|session| {
+        kept.mounted(&session)?;
+        session.spawn()
+    });
+    let session = session.map_err(|why| match why.kind() {
         ErrorKind::PermissionDenied if options.allow_other => MountError::OthersDenied,
         _ => MountError::Refused { dir: dir.clone(), why },
     })?;
-    Ok(Mounted { dir, files, ended, session: ManuallyDrop::new(session), finished: false })
+    Ok(Mounted { dir, files, _kept: kept, ended, session: ManuallyDrop::new(session), finished: false })
 }
 
 const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;

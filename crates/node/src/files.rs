@@ -20,12 +20,12 @@ use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsClient};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsClient, FsNode};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,9 +41,27 @@ const ENDED: u16 = 5;
 
 type Answer = Box<dyn FnOnce(Outcome) + Send>;
 
+/// What has not been forgotten above is asked for again after so long.
+const OWED_AGAIN: Duration = Duration::from_millis(1);
+
+/// A cache above a client that keeps attributes for as long as they are [lent](FileSystem::lend): the
+/// kernel. It is one that makes calls itself.
+pub trait Keeper: Send + Sync {
+    /// It is to forget an inode's attributes; whether it has. It is asked again soon if not. Called on
+    /// the client's thread, between its turns: it must not wait for the client.
+    fn forget(&self, ino: Ino) -> bool;
+}
+
+/// Whose call it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Keeper,
+    Others,
+}
+
 #[derive(Default)]
 struct Calls {
-    calls: Vec<(Ask, Answer)>,
+    calls: Vec<(Ask, Whose, Answer)>,
     closed: bool,
     state: Option<State>,
 }
@@ -56,6 +74,8 @@ struct Inbox {
     waker: Arc<Waker>,
     /// The client, as soon as there is one: held for a turn, or for a call that needs nothing but what it keeps.
     fs: Mutex<Option<Fs>>,
+    /// Who keeps attributes.
+    keeper: Mutex<Option<Weak<dyn Keeper>>>,
 }
 
 impl Inbox {
@@ -87,7 +107,25 @@ impl Inbox {
         calls.closed = true;
         let left = std::mem::take(&mut calls.calls);
         drop(calls);
-        left.into_iter().for_each(|(_, answer)| answer(Err(ENDED)));
+        left.into_iter().for_each(|(_, _, answer)| answer(Err(ENDED)));
+    }
+    /// Who keeps attributes, if it is there.
+    fn keeper(&self) -> Option<Arc<dyn Keeper>> {
+        let keeper = self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        keeper.as_ref().and_then(Weak::upgrade)
+    }
+    /// Has forgotten above what is owed; whether all of it is.
+    fn take_back(&self, now: Time, fs: &mut Fs, out: &mut Vec<Output>) -> bool {
+        let mut owed = fs.owed(now);
+        if owed.is_empty() {
+            return true;
+        }
+        // One that is gone shows nothing.
+        let keeper = self.keeper();
+        let returned: Vec<Ino> =
+            owed.extract_if(.., |ino| keeper.as_ref().is_none_or(|keeper| keeper.forget(*ino))).collect();
+        fs.returned(&returned, out);
+        owed.is_empty()
     }
 }
 
@@ -96,6 +134,8 @@ struct Caller {
     inbox: Arc<Inbox>,
     answers: BTreeMap<CallId, Answer>,
     ended: Vec<(CallId, Outcome)>,
+    /// When to ask again for what was not forgotten above.
+    owed_at: Time,
 }
 
 impl Service for Caller {
@@ -111,12 +151,17 @@ impl Service for Caller {
         let fs = client.as_mut().expect("it is there as long as its caller is");
         if self.inbox.filled.swap(false, Ordering::SeqCst) {
             let calls = std::mem::take(&mut self.inbox.lock().calls);
-            for (ask, answer) in calls {
-                self.answers.insert(fs.begin(ask), answer);
+            let is_kept = self.inbox.keeper().is_some();
+            for (ask, whose, answer) in calls {
+                let beside = is_kept && whose == Whose::Others;
+                let call = if beside { fs.begin_beside(ask) } else { fs.begin(ask) };
+                self.answers.insert(call, answer);
             }
         }
         let before = fs.state();
         fs.on_turn(now, inputs, objects, metadata, out);
+        let is_forgotten = self.inbox.take_back(now, fs, out);
+        self.owed_at = if is_forgotten { Time::MAX } else { now + OWED_AGAIN };
         if fs.state() != before {
             self.inbox.lock().state = Some(fs.state());
         }
@@ -129,7 +174,7 @@ impl Service for Caller {
         }
     }
     fn next_deadline(&self) -> Time {
-        self.inbox.client().as_ref().map_or(Time::MAX, Fs::next_deadline)
+        self.inbox.client().as_ref().map_or(Time::MAX, Fs::next_deadline).min(self.owed_at)
     }
     fn has_calls(&self) -> bool {
         self.inbox.filled.load(Ordering::SeqCst)
@@ -189,7 +234,13 @@ impl FileSystem {
         let waker = daemon::waker()?;
         let calls = Mutex::new(Calls::default());
         let inbox =
-            Arc::new(Inbox { calls, filled: AtomicBool::new(false), waker: waker.clone(), fs: Mutex::new(None) });
+            Arc::new(Inbox {
+                calls,
+                filled: AtomicBool::new(false),
+                waker: waker.clone(),
+                fs: Mutex::new(None),
+                keeper: Mutex::new(None),
+            });
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = slot();
         let id = ClientId(directory::random_u128() as u64);
@@ -258,6 +309,33 @@ impl FileSystem {
     /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not block. What needs nothing but
     /// what is kept is answered on this thread, before this returns.
     pub fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        self.ask_from(Whose::Others, ask, answer);
+    }
+    /// The same, for who keeps attributes: what such a call changes of them it is not asked to forget.
+    pub fn ask_as_keeper(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        self.ask_from(Whose::Keeper, ask, answer);
+    }
+    /// From now on there is one who keeps attributes that are lent; `false`: there is another one.
+    /// Calls of its own are made by [`Self::ask_as_keeper`].
+    #[must_use]
+    pub fn keep_for(&self, keeper: Weak<dyn Keeper>) -> bool {
+        let mut place = self.0.inbox.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_free = place.as_ref().is_none_or(|keeper| keeper.strong_count() == 0);
+        if is_free {
+            *place = Some(keeper);
+        }
+        is_free
+    }
+    /// For how long the keeper may show attributes that it was just given without asking: until
+    /// [`Keeper::forget`] is called, at most. Zero: not at all.
+    #[must_use]
+    pub fn lend(&self, node: &FsNode) -> Duration {
+        // In the midst of a turn it is not known.
+        let Ok(mut fs) = self.0.inbox.fs.try_lock() else { return Duration::ZERO };
+        fs.as_mut().map_or(Duration::ZERO, |fs| fs.lend(clock::now(), node))
+    }
+
+    fn ask_from(&self, whose: Whose, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         let inbox = &self.0.inbox;
         let ask = match inbox.at_once(ask) {
             Ok(outcome) => return answer(outcome),
@@ -268,7 +346,7 @@ impl FileSystem {
             drop(calls);
             return answer(Err(ENDED));
         }
-        calls.calls.push((ask, Box::new(answer)));
+        calls.calls.push((ask, whose, Box::new(answer)));
         drop(calls);
         inbox.wake();
     }
@@ -338,7 +416,7 @@ fn add_caller(
         dirty_max: DIRTY_MAX,
     });
     *inbox.client() = Some(fs);
-    let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new() };
+    let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new(), owed_at: Time::MAX };
     let service: Box<dyn Service + Send> = Box::new(caller);
     let role = AnyRole::Service(Box::new(Served::new(service, config, clock::now())));
     let (entity, name) = (Entity::Client(id), client.into());

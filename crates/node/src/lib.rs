@@ -71,7 +71,7 @@ pub use daemon::{RunOptions, run_mon, run_osd};
 pub use directory::{InitOptions, init};
 pub use embedded::Embedded;
 pub use error::{Error, StartError};
-pub use files::FileSystem;
+pub use files::{FileSystem, Keeper};
 pub use in_process::InProcess;
 pub use inspect::{StoreReport, inspect};
 pub use meta::MetaWatcher;

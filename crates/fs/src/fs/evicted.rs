@@ -65,7 +65,7 @@ impl Fs {
         if instance != self.acts_as() {
             return;
         }
-        self.names.clear();
+        self.forget_names();
         self.sized.clear();
         let former = self.under_way.keys().next_back().copied().max(self.fencing.former);
         (self.fencing.fenced, self.fencing.former) = (false, former);

@@ -159,7 +159,10 @@ impl Fs {
         let Some(file) = self.files.get_mut(&ino) else { return };
         match given {
             Err(errno) if file.waits_to_tell => self.give_up(ino, errno),
-            Err(errno) => file.failed = Some(errno),
+            Err(errno) => {
+                file.failed = Some(errno);
+                self.lent.take_back(self.now, ino);
+            }
             Ok(_) if file.waits_to_tell => self.flush(ino, out),
             Ok(_) => {}
         }
@@ -217,6 +220,8 @@ impl Fs {
         file.failed = Some(errno);
         file.abandon();
         self.cache.forget(ino);
+        // Its size is another one now.
+        self.lent.take_back(self.now, ino);
     }
     /// Writes that waited until less is dirty.
     pub(super) fn let_write(&mut self) {

@@ -22,6 +22,21 @@ pub fn node(size: u64) -> FsAnswer {
 
 const SERVER: ClientId = ClientId(9);
 
+/// An answer that is safe, and that may not be kept.
+pub fn reply_to(number: Option<u64>, answer: FsAnswer) -> FsReply {
+    FsReply {
+        number: number.expect("it was asked"),
+        safe: true,
+        stamp: Stamp(1),
+        place: None,
+        keep: false,
+        shares: Vec::new(),
+        changed: Vec::new(),
+        caps: Vec::new(),
+        answer,
+    }
+}
+
 /// Takes so many operations, and ends them when a test does.
 #[derive(Default)]
 pub struct Objects {
@@ -105,12 +120,16 @@ pub struct Client {
 }
 impl Client {
     pub fn new() -> Self {
+        Self::keeping(0)
+    }
+    /// One that keeps so many names and attributes.
+    pub fn keeping(names_max: usize) -> Self {
         let config = FsConfig {
             file_system: "home".into(),
             about: "a test".into(),
             instance: Instance(5),
             unix_ms_at_zero: 0,
-            names_max: 0,
+            names_max,
             data_max: 0,
             dirty_max: 1,
         };
@@ -120,11 +139,21 @@ impl Client {
         client
     }
     pub fn turn(&mut self, message: Option<Message>) {
+        let (from, epoch) = (Entity::Client(SERVER), Epoch(self.now.0 / 1_000_000 + 1));
+        self.input(message.map(|message| Input::Message { from, epoch, message }));
+    }
+    /// The connection to the server has broken.
+    pub fn lose(&mut self) {
+        self.input(Some(Input::Gone(Entity::Client(SERVER))));
+    }
+    fn input(&mut self, input: Option<Input>) {
         self.now = self.now + Duration::from_millis(1);
-        let (from, epoch) = (Entity::Client(SERVER), Epoch(self.now.0 / 1_000_000));
-        let inputs = message.map(|message| Input::Message { from, epoch, message });
         let mut out = Vec::new();
-        self.fs.on_turn(self.now, &mut inputs.into_iter(), &mut self.objects, &mut self.registry, &mut out);
+        self.fs.on_turn(self.now, &mut input.into_iter(), &mut self.objects, &mut self.registry, &mut out);
+        self.hear(out);
+    }
+    /// What it has said.
+    pub fn hear(&mut self, out: Vec<Output>) {
         self.said.extend(out.into_iter().filter_map(|output| match output {
             Output::Send { message, .. } => Some(message),
             _ => None,
@@ -165,23 +194,19 @@ impl Client {
     }
     /// `safe`: it is in the journal.
     pub fn answer_with(&mut self, number: Option<u64>, answer: FsAnswer, safe: bool) {
-        let number = number.expect("it was asked");
+        // What is open others have open, too.
         let caps = match &answer {
             FsAnswer::Node { node, .. } => vec![FsGrant { ino: node.inode.ino, cap: FsCap::Sync {} }],
             _ => Vec::new(),
         };
-        let reply = FsReply {
-            number,
-            safe,
-            stamp: Stamp(1),
-            place: None,
-            keep: false,
-            shares: Vec::new(),
-            changed: Vec::new(),
-            // What is open others have open, too.
-            caps,
-            answer,
-        };
+        self.reply(FsReply { safe, caps, ..reply_to(number, answer) });
+    }
+    /// An answer that may be kept, under a share of the root.
+    pub fn answer_shared(&mut self, number: Option<u64>, mut answer: FsAnswer) {
+        answer.nodes_mut().for_each(|node| node.home = Some(Ino::ROOT));
+        self.reply(FsReply { keep: true, shares: vec![Ino::ROOT], ..reply_to(number, answer) });
+    }
+    pub fn reply(&mut self, reply: FsReply) {
         self.turn(Some(Message::FsReply(reply)));
     }
     /// All operations under way have been done.

@@ -27,6 +27,7 @@ fn main() {
                 sum.data += report.data;
                 sum.appends += report.appends;
                 sum.at_once += report.at_once;
+                sum.above += report.above;
                 sum.relics += report.relics;
             }
             Err(_) => {

@@ -11,7 +11,7 @@
 //! true at some moment between its beginning and its end, in that order; whether a request was made
 //! for it is no matter.
 //!
-//! It does not see: times, modes and owners; sizes of files that programs write to, which they
+//! It does not see: times and owners; sizes of files that programs write to, which they
 //! judge themselves; what was told to clients that died or came too late.
 
 use super::programs::is_written;
@@ -75,6 +75,8 @@ impl Seen {
 struct World {
     model: Model,
     ids: BTreeMap<Ino, usize>,
+    /// What the model has not: permissions, as they were made or set last.
+    modes: BTreeMap<usize, u16>,
 }
 
 type Said = Result<Option<usize>, u16>;
@@ -83,13 +85,14 @@ const ESTALE: u16 = 116;
 
 impl World {
     fn new() -> Self {
-        Self { model: Model::new(), ids: BTreeMap::from([(Ino::ROOT, 0)]) }
+        Self { model: Model::new(), ids: BTreeMap::from([(Ino::ROOT, 0)]), modes: BTreeMap::new() }
     }
     /// A change of the journal: what the model says.
     fn make(&mut self, call: &FsCall, answer: &FsAnswer) -> Said {
         let said = self.perform(call);
         if let (Ok(Some(id)), FsAnswer::Node { node, made: true }) = (&said, answer) {
             self.ids.insert(node.inode.ino, *id);
+            self.modes.insert(*id, node.inode.mode);
         }
         said
     }
@@ -136,6 +139,9 @@ impl World {
             }
             FsCall::Set { ino, changes } => {
                 let id = self.id(*ino)?;
+                if let Some(mode) = changes.mode {
+                    self.modes.insert(id, mode);
+                }
                 match changes.size {
                     Some(size) => self.model.resize(id, size).map(|()| Some(id)),
                     None => Ok(Some(id)),
@@ -237,6 +243,7 @@ impl World {
                 let same = self.ids.get(&node.inode.ino).is_none_or(|known| *known == id);
                 let is_file = node.inode.is_file();
                 same && (model.kind == Kind::File) == is_file
+                    && self.modes.get(&id).is_none_or(|mode| *mode == node.inode.mode)
                     && (model.kind == Kind::Directory || model.names == node.inode.links)
                     && (!is_file || model.size == node.inode.size)
             }),

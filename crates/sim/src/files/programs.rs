@@ -83,11 +83,15 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
             let flags = *rng.pick(&[0, 0, 0, rename_flag::NO_REPLACE, rename_flag::EXCHANGE]);
             FsCall::Rename { dir, name, to_dir, to_name, flags }
         }
-        78..82 => {
-            let changes = FsChanges { size: Some(rng.below(3) * 5000), ..FsChanges::default() };
+        78..85 => {
+            let changes = if rng.one_in(2) {
+                FsChanges { size: Some(rng.below(3) * 5000), ..FsChanges::default() }
+            } else {
+                FsChanges { mode: Some(0o600 + rng.below(64) as u16), ..FsChanges::default() }
+            };
             FsCall::Set { ino: seen.any(rng), changes }
         }
-        82..92 => FsCall::Lookup { dir, name },
+        85..92 => FsCall::Lookup { dir, name },
         92..96 => FsCall::List { dir, after: 0, bytes_max: 1 << 20 },
         96..98 => FsCall::Stat { ino: seen.any(rng) },
         _ => return Ask::Sync { ino: None },

@@ -2,6 +2,7 @@
 
 use super::data::{Data, Diary};
 use super::judge::Judge;
+use super::kernel::Kernel;
 use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
@@ -58,6 +59,8 @@ pub struct Report {
     pub appends: u64,
     /// Calls that were answered between two turns.
     pub at_once: u64,
+    /// Calls that the kernel above a client answered from what it was lent.
+    pub above: u64,
     /// Files with something synchronized whose clients died or came too late.
     pub relics: u64,
 }
@@ -65,7 +68,15 @@ pub struct Report {
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Role {
     Server(Box<Server>),
-    Client { fs: Box<Fs>, own: Own, data: Data, log: Log, seen: programs::Seen, calls: BTreeSet<nacre_fs::CallId> },
+    Client {
+        fs: Box<Fs>,
+        kernel: Kernel,
+        own: Own,
+        data: Data,
+        log: Log,
+        seen: programs::Seen,
+        calls: BTreeSet<nacre_fs::CallId>,
+    },
 }
 
 struct Node {
@@ -456,20 +467,31 @@ impl World {
         inputs.push(Input::Tick);
         let mut out = Vec::new();
         let mut ended = Vec::new();
-        if let Role::Client { fs, own, data, log, seen, calls } = &mut node.role {
-            let hurries = self.rng.one_in(2);
+        if let Role::Client { fs, kernel, own, data, log, seen, calls } = &mut node.role {
+            let (mounted, hurries) = (self.rng.one_in(2), self.rng.one_in(2));
+            let looks = if mounted && self.works { kernel.any(local, &mut self.rng) } else { None };
             let mut begin = |ask: Ask| {
-                let (call, outcome) = match if hurries { fs.at_once(local, ask.clone()) } else { Err(ask.clone()) } {
+                let above = kernel.answer(local, &ask).filter(|_| mounted);
+                let at_once = match above {
+                    Some(outcome) => Ok((outcome, false)),
+                    None if hurries => fs.at_once(local, ask.clone()),
+                    None => Err(ask.clone()),
+                };
+                let (call, outcome) = match at_once {
                     Ok((outcome, _)) => {
                         self.last_at_once += 1;
                         (CallId(u64::MAX - self.last_at_once), Some(outcome))
                     }
                     Err(ask) => (fs.begin(ask), None),
                 };
+                kernel.on_begun(call, &ask);
                 self.judge.on_begun(now, id, call, &ask);
                 ended.extend(outcome.map(|outcome| (call, outcome)));
                 call
             };
+            if let Some(look) = looks {
+                calls.insert(begin(look));
+            }
             let busy = self.rng.between(1, 4) as usize;
             while self.works && calls.len() < busy && self.rng.below(3) > 0 {
                 calls.insert(begin(programs::shared(&mut self.rng, seen)));
@@ -485,7 +507,7 @@ impl World {
             }
         }
         self.report.at_once += ended.len() as u64;
-        self.on_ended(id, &mut node.role, ended);
+        self.on_ended(id, local, &mut node.role, ended);
         let mut answered = Vec::new();
         let (objects, keys) = (&mut node.objects, &mut node.keys);
         let next = match &mut node.role {
@@ -495,9 +517,11 @@ impl World {
                 self.report.takeovers += u64::from(!before && server.rank().is_some());
                 server.next_deadline()
             }
-            Role::Client { fs, own, data, log, .. } => {
+            Role::Client { fs, kernel, own, data, log, .. } => {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
+                kernel.give_back(local, &mut self.rng, fs, &mut out);
+                self.report.above += std::mem::take(&mut kernel.answered);
                 if fs.evictions() != before {
                     self.relics.extend(own.relic());
                     own.begin_again(&format!("own.{id}.{}", fs.evictions()));
@@ -511,10 +535,11 @@ impl World {
                 fs.ended(&mut answered);
                 let think = Time(local.0 + self.rng.between(MS, 50 * MS));
                 let more = if objects.ended.is_empty() { Time::MAX } else { Time::ZERO };
-                fs.next_deadline().min(more).min(if self.works { think } else { Time::MAX })
+                let again = kernel.again_at.unwrap_or(Time::MAX);
+                fs.next_deadline().min(more).min(again).min(if self.works { think } else { Time::MAX })
             }
         };
-        self.on_ended(id, &mut node.role, answered);
+        self.on_ended(id, local, &mut node.role, answered);
         for output in &out {
             match output {
                 Output::Send { message: Message::FsRequest(request), .. } => {
@@ -577,11 +602,12 @@ impl World {
     }
 
     /// Calls of a client's programs have ended.
-    fn on_ended(&mut self, id: ClientId, role: &mut Role, ended: Vec<(CallId, nacre_fs::Outcome)>) {
+    fn on_ended(&mut self, id: ClientId, local: Time, role: &mut Role, ended: Vec<(CallId, nacre_fs::Outcome)>) {
         let now = self.schedule.now;
-        let Role::Client { own, data, log, calls, .. } = role else { return };
+        let Role::Client { fs, kernel, own, data, log, calls, .. } = role else { return };
         for (call, outcome) in ended {
             self.judge.on_ended(now, id, call, &outcome);
+            kernel.on_ended(local, call, &outcome, fs);
             if own.on_ended(call, &outcome) {
                 self.report.own += 1;
                 // What was synchronized just now is in no journal yet.
@@ -706,7 +732,8 @@ impl World {
             let own = Own::new(&format!("own.{life}"));
             let (data, log) = (Data::new(id), Log::new(id));
             let (seen, calls) = (programs::Seen::default(), BTreeSet::new());
-            Role::Client { fs: Box::new(Fs::new(config)), own, data, log, seen, calls }
+            let kernel = Kernel::default();
+            Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, seen, calls }
         };
         let node = Node {
             id,

@@ -1,0 +1,105 @@
+//! Attributes that are lent to a cache above this one: the kernel's (CEPH-12).
+//!
+//! ```text
+//!  shown ─lend─▶ lent, until this client's lease ends
+//!                  │ they change, other than by a call of that cache's own
+//!                  ▼
+//!                owed ──returned──▶ forgotten above, too: others may be told so
+//!                  └── the time for which they were lent is over: the same
+//! ```
+//! Invariant: what is neither lent nor owed is not shown above without asking here.
+
+use nacre_types::{Ino, Time};
+use std::collections::BTreeMap;
+
+/// What is over is looked for when there is twice as much as was left the last time, and this.
+const SWEEP_MIN: usize = 4096;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    until: BTreeMap<Ino, Time>,
+    owed: BTreeMap<Ino, Time>,
+    sweep_at: usize,
+}
+
+impl Lent {
+    /// An inode's attributes may be kept above until then.
+    pub fn lend(&mut self, now: Time, ino: Ino, until: Time) {
+        if self.until.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.until.retain(|_, until| now < *until);
+            self.sweep_at = 2 * self.until.len();
+        }
+        self.until.insert(ino, until);
+    }
+    /// They are other ones now, or may be.
+    pub fn take_back(&mut self, now: Time, ino: Ino) {
+        if let Some(until) = self.until.remove(&ino).filter(|until| now < *until) {
+            // Lent again before it was returned, it is owed for the longer time.
+            let owed = self.owed.entry(ino).or_insert(until);
+            *owed = until.max(*owed);
+        }
+    }
+    /// All that was lent is taken back.
+    pub fn take_all_back(&mut self, now: Time) {
+        let all: Vec<Ino> = self.until.keys().copied().collect();
+        all.into_iter().for_each(|ino| self.take_back(now, ino));
+    }
+    /// It is forgotten above.
+    pub fn returned(&mut self, ino: Ino) {
+        self.owed.remove(&ino);
+    }
+    /// What was taken back, and may still be shown above.
+    pub fn owed(&mut self, now: Time) -> impl Iterator<Item = Ino> {
+        self.owed.retain(|_, until| now < *until);
+        self.owed.keys().copied()
+    }
+    /// Whether there is any.
+    pub fn owes(&mut self, now: Time) -> bool {
+        self.owed(now).next().is_some()
+    }
+    /// When the last of it is over by itself.
+    pub fn over_at(&self) -> Time {
+        self.owed.values().copied().max().unwrap_or(Time::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_back_is_owed_until_it_is_returned_or_over() {
+        let mut lent = Lent::default();
+        lent.take_back(Time(1), Ino(7));
+        assert!(!lent.owes(Time(1)), "it was never lent");
+        lent.lend(Time(1), Ino(7), Time(10));
+        lent.lend(Time(1), Ino(8), Time(20));
+        lent.lend(Time(1), Ino(9), Time(3));
+        lent.take_all_back(Time(5));
+        assert_eq!(lent.owed(Time(5)).collect::<Vec<_>>(), [Ino(7), Ino(8)], "9 is over");
+        lent.returned(Ino(8));
+        assert!(lent.owes(Time(9)) && lent.over_at() == Time(10));
+        assert!(!lent.owes(Time(10)) && lent.over_at() == Time::MAX);
+    }
+
+    /// What was given between the taking back and the return is not returned with that.
+    #[test]
+    fn what_is_lent_again_while_it_is_owed_stays_owed() {
+        let mut lent = Lent::default();
+        lent.lend(Time(1), Ino(7), Time(20));
+        lent.take_back(Time(2), Ino(7));
+        lent.lend(Time(3), Ino(7), Time(10));
+        lent.take_back(Time(4), Ino(7));
+        assert!(lent.owes(Time(19)) && !lent.owes(Time(20)));
+    }
+
+    #[test]
+    fn what_is_over_takes_no_room() {
+        let mut lent = Lent::default();
+        for n in 0..100_000 {
+            lent.lend(Time(n), Ino(n), Time(n + 100));
+            assert!(lent.until.len() <= 2 * SWEEP_MIN);
+        }
+    }
+}
