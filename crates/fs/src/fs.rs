@@ -185,6 +185,9 @@ pub struct Fs {
     last_number: u64,
     /// When what is dirty is written.
     flush_at: Time,
+    /// Files that are closed when what is dirty of them is written, and when that begins.
+    closed: BTreeSet<Ino>,
+    closed_at: Time,
     /// Writes that wait until less is dirty.
     throttled: VecDeque<(CallId, Ask)>,
     /// Operations to be submitted, and those under way.
@@ -234,6 +237,8 @@ impl Fs {
             flushes: BTreeMap::new(),
             last_number: 0,
             flush_at: Time::MAX,
+            closed: BTreeSet::new(),
+            closed_at: Time::MAX,
             throttled: VecDeque::new(),
             operations: VecDeque::new(),
             under_way: BTreeMap::new(),
@@ -581,7 +586,7 @@ impl Fs {
             FsCall::Close { ino, write, size, mtime } => {
                 let (of, way) = (*ino, usize::from(*write));
                 let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
-                if *write && is_last && !self.is_written(of, out) {
+                if *write && is_last && (self.lingers(of) || !self.is_written(of, out)) {
                     return self.put_off(of, call, Ask::Names(names));
                 }
                 if *write
@@ -772,7 +777,8 @@ impl Service for Fs {
     }
 
     fn next_deadline(&self) -> Time {
-        let flush = if self.state() == State::Connected { self.flush_at } else { Time::MAX };
+        let flush = self.flush_at.min(self.closed_at);
+        let flush = if self.state() == State::Connected { flush } else { Time::MAX };
         self.seek.next_deadline().min(self.session.next_deadline()).min(flush).min(self.lent.over_at())
     }
     fn instance(&self) -> Option<Instance> {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  write ─▶ cache, dirty ─▶ flush: objects ─▶ written ─▶ Wrote: how large, and when
-//!                 │ an object full, a second old, too much of all files, Sync, the last close, FsCaps
+//!                 │ an object full, a second old, too much of all files, Sync, the last close a moment ago, FsCaps
 //! ```
 //! Data goes to objects first and the size to the server then, as with each write of a file that
 //! several have open; where data from before a truncation may lie, the size first.
@@ -26,6 +26,10 @@ use crate::session::Moment;
 
 /// What is dirty is written after so long.
 const AFTER: Duration = Duration::from_secs(1);
+/// The last close of a file waits so long, or for so many files, before what is dirty of it is written:
+/// of many small files all are written together.
+const LINGER: Duration = Duration::from_millis(100);
+const CLOSED_MAX: usize = 256;
 /// Bytes of a file in one flush.
 const AT_ONCE: usize = 16 << 20;
 
@@ -168,6 +172,31 @@ impl Fs {
         }
         self.settle(ino, out);
     }
+    /// Whether what is dirty of a file that is being closed is written a little later, with others. It
+    /// stays open until then, so that others who want it are told of it.
+    pub(super) fn lingers(&mut self, ino: Ino) -> bool {
+        let dirty = self.cache.dirty_of(ino);
+        let Some(file) = self.files.get(&ino) else { return false };
+        let is_free = file.recall.is_none() && file.flushes.is_empty() && !file.growing && !file.resizing;
+        let lingers = dirty > 0 && dirty < u64::from(file.layout.object) && is_free;
+        if !lingers || self.leaving || self.closed.contains(&ino) && self.now >= self.closed_at {
+            return false;
+        }
+        self.closed.insert(ino);
+        let at = if self.closed.len() < CLOSED_MAX { self.now + LINGER } else { self.now };
+        self.closed_at = self.closed_at.min(at);
+        true
+    }
+    /// Files that were closed a moment ago are written.
+    fn write_closed(&mut self, out: &mut Vec<Output>) {
+        if self.now >= self.closed_at {
+            self.closed_at = Time::MAX;
+            for ino in std::mem::take(&mut self.closed) {
+                // The close goes on when that is done.
+                self.flush(ino, out);
+            }
+        }
+    }
     pub(super) fn flush_all(&mut self, out: &mut Vec<Output>) {
         let all: Vec<Ino> = self.cache.dirty_files().collect();
         all.into_iter().for_each(|ino| self.flush(ino, out));
@@ -252,7 +281,11 @@ impl Fs {
 
     /// What is old is written, and what is written told.
     pub(super) fn write_back(&mut self, out: &mut Vec<Output>) {
-        if self.now < self.flush_at || self.state() != State::Connected {
+        if self.state() != State::Connected {
+            return;
+        }
+        self.write_closed(out);
+        if self.now < self.flush_at {
             return;
         }
         self.flush_all(out);
