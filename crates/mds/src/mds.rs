@@ -159,6 +159,8 @@ struct Session {
     heard: Time,
     /// Its last greeting.
     greeting: u64,
+    /// Requests that were taken from it.
+    requests: u64,
 }
 
 /// An answer that was given, or waits to be.
@@ -489,6 +491,7 @@ impl Mds {
             return;
         }
         if self.asked.insert((client, request.number)) {
+            session.requests += 1;
             self.waiting.push_back((client, request));
             self.try_again = true;
         }

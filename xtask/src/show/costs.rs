@@ -4,12 +4,14 @@
 //!  Nacre: mon, 3 OSDs, server, standby ─▶ mount ─┐
 //!  Ceph: mon, mgr, 3 OSDs, MDS ─▶ ceph-fuse ─────┴▶ one program, the same calls ─▶ rows ─▶ ratios against the goals
 //! ```
-//! CPU is that of daemons, mount and this program, from `/proc`, counted until the system is at rest.
+//! What large reads and writes attain is beside the same in objects, without a file system; what a listing asks of
+//! the server is counted there. CPU is that of daemons, mount and this program, from `/proc`, counted until the system is at rest.
 //! Without Ceph (`--only nacre`, or where it is not to be had) there are rows and no ratios.
 
 use super::mounted::{self, Mount};
 use super::site::Site;
 use super::{guard, trees};
+use crate::cluster::Cluster;
 use crate::{bounded, ceph, machine};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -32,6 +34,15 @@ const MIB: usize = 1 << 20;
 /// What is done a little later is done for what was measured.
 const SETTLED: Duration = Duration::from_millis(1500);
 const STEP_MAX: Duration = Duration::from_mins(5);
+/// Large files are written and read at 80 % of the rate of objects of 4 MiB, at least: those at most so much faster.
+const OBJECTS_FASTER: f64 = 125.0;
+/// Objects of 4 MiB in flight: as much as a mount has of one file.
+const OBJECTS_DEPTH: &str = "4";
+/// `ls -l` of a directory asks the server so often, at most, however many entries it has: pages, and the way there.
+const REQUESTS_MAX: f64 = 40.0;
+
+const WRITES: &str = "1 MiB writes in order, and fsync";
+const READS: &str = "1 MiB reads in order, cold";
 
 /// Rows of which something is asked beside Ceph: so many times fewer.
 const GOALS: &[(&str, f64)] = &[
@@ -44,7 +55,7 @@ const GOALS: &[(&str, f64)] = &[
     ("untar of 3,000 files + sync", 6.0),
 ];
 
-/// What is compared of each row: CPU of an operation in µs, or seconds.
+/// What is compared of each row: CPU of an operation in µs, seconds, or MB/s.
 type Rows = BTreeMap<&'static str, f64>;
 /// Seconds of CPU of each part of a system.
 type Cpu = BTreeMap<&'static str, f64>;
@@ -88,11 +99,32 @@ fn nacre(site: &mut Site, archive: &Path) -> Result<Rows> {
     let cluster = mounted::serve(site)?;
     let place = site.dir.join("mount");
     let folder = site.dir.clone();
-    let mut bench = Bench { name: "Nacre", site, folder, rows: Rows::new(), mount: &|| Mount::new(&cluster, &place) };
+    let requests = || {
+        let clients = cluster.ask(&["fs", "clients", mounted::NAME])?;
+        let each = clients.as_array().into_iter().flatten().map(|client| client["requests"].as_f64().unwrap_or(0.0));
+        Ok(each.sum())
+    };
+    let mount = || Mount::new(&cluster, &place);
+    let mut bench =
+        Bench { name: "Nacre", site, folder, rows: Rows::new(), mount: &mount, requests: Some(&requests) };
     bench.all(archive)?;
     let rows = bench.rows;
+    objects(site, &cluster, &rows)?;
     mounted::check(site, &cluster)?;
     Ok(rows)
+}
+
+/// Large reads and writes beside those of objects.
+fn objects(site: &mut Site, cluster: &Cluster, rows: &Rows) -> Result<()> {
+    for (mode, row) in [("write", WRITES), ("read", READS)] {
+        let how = ["bench", "object", mode, "--size", "4MiB", "--depth", OBJECTS_DEPTH, "--objects", "64"];
+        let done = cluster.ask_for(STEP_MAX, &[&how[..], &["--seconds", "5", "--no-copies"]].concat())?;
+        let rate = done["mb_per_s"].as_f64().context("a rate")?;
+        site.figures.note(&format!("bench object {mode}, 4 MiB, {OBJECTS_DEPTH} in flight"), rate, "MB/s");
+        let what = format!("{row}: of its rate, objects of 4 MiB have");
+        site.figures.at_most(OBJECTS_FASTER, &what, rate / rows[row] * 100.0, "%");
+    }
+    Ok(())
 }
 
 fn cephfs(site: &mut Site, archive: &Path) -> Result<Rows> {
@@ -109,7 +141,7 @@ fn cephfs(site: &mut Site, archive: &Path) -> Result<Rows> {
         Mount::await_mounted(command.spawn().context("ceph-fuse does not start")?, &place, &log)
     };
     let folder = site.dir.clone();
-    let mut bench = Bench { name: "CephFS", site, folder, rows: Rows::new(), mount: &mount };
+    let mut bench = Bench { name: "CephFS", site, folder, rows: Rows::new(), mount: &mount, requests: None };
     bench.all(archive)?;
     let rows = bench.rows;
     ceph::down(&dir)?;
@@ -124,6 +156,8 @@ struct Bench<'a> {
     folder: PathBuf,
     rows: Rows,
     mount: &'a dyn Fn() -> Result<Mount>,
+    /// How many requests its server has taken of mounts.
+    requests: Option<&'a dyn Fn() -> Result<f64>>,
 }
 
 impl Bench<'_> {
@@ -142,7 +176,7 @@ impl Bench<'_> {
         drop(file);
         let block = vec![9; MIB];
         let mut file = File::create(at("large")).context("a file")?;
-        self.rate("1 MiB writes in order, and fsync", || {
+        self.rate(WRITES, || {
             (0..LARGE).try_for_each(|_| file.write_all(&block))?;
             file.sync_all()
         })?;
@@ -166,6 +200,7 @@ impl Bench<'_> {
         mount.end()?;
         let mount = (self.mount)()?;
         self.each("cold stat", FILES, |n| fs::metadata(&files[n * 1009 % FILES]).map(drop).context("looking"))?;
+        let before = self.requests.map(|count| count()).transpose()?;
         self.time("ls -l of 10,000 entries", || {
             let mut count = 0;
             for entry in fs::read_dir(mount.dir().join("many")).context("listing")? {
@@ -175,9 +210,13 @@ impl Bench<'_> {
             ensure!(count == ENTRIES, "{count} entries are listed");
             Ok(())
         })?;
+        if let (Some(count), Some(before)) = (self.requests, before) {
+            let asked = count()? - before;
+            self.site.figures.at_most(REQUESTS_MAX, "Nacre: ls -l of 10,000 entries: requests to the server", asked, "");
+        }
         let mut file = File::open(mount.dir().join("large")).context("opening")?;
         let mut block = vec![0; MIB];
-        self.rate("1 MiB reads in order, cold", || (0..LARGE).try_for_each(|_| file.read_exact(&mut block)))?;
+        self.rate(READS, || (0..LARGE).try_for_each(|_| file.read_exact(&mut block)))?;
         drop(file);
         self.each("unlink", FILES, |n| fs::remove_file(&files[n]).context("removing"))?;
         mount.end()
@@ -229,6 +268,7 @@ impl Bench<'_> {
         let begun = Instant::now();
         call().with_context(|| format!("{}: {row}", self.name))?;
         let rate = (LARGE * MIB) as f64 / 1e6 / begun.elapsed().as_secs_f64();
+        self.rows.insert(row, rate);
         self.site.figures.note(&format!("{}: {row}", self.name), rate, "MB/s");
         Ok(())
     }

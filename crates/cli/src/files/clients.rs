@@ -13,6 +13,7 @@ const COLUMNS: &[Column] = &[
     ("CLIENT", "client"),
     ("OPEN", "open"),
     ("WRITING", "writing"),
+    ("REQUESTS", "requests"),
     ("SILENT", "silent"),
     ("STATE", "state"),
     ("ABOUT", "about"),
@@ -62,11 +63,11 @@ fn failed(name: &str, errno: u16) -> anyhow::Error {
     anyhow!("the server of file system {name} did not do it: {why}")
 }
 fn row(client: &FsClient) -> Value {
-    let FsClient { client, instance, about, open, writing, silent_ms, evicting } = client;
+    let FsClient { client, instance, about, open, writing, silent_ms, evicting, requests } = client;
     let state = if *evicting { "being evicted" } else { "here" };
     json!({
         "client": client.to_string(), "instance": instance.0, "about": about.to_string(), "open": open,
         "writing": writing, "silent_ms": silent_ms, "silent": format!("{:.1} s", *silent_ms as f64 / 1000.0),
-        "state": state,
+        "state": state, "requests": requests,
     })
 }

@@ -39,6 +39,7 @@ impl Mds {
                 writing,
                 silent_ms: u64::try_from(self.now.since(session.heard).as_millis()).unwrap_or(u64::MAX),
                 evicting: self.evicting.has(*client),
+                requests: session.requests,
             }
         });
         let clients = page.collect();

@@ -604,8 +604,10 @@ pub struct FsClient {
     pub silent_ms: u64,
     /// Its session is being ended.
     pub evicting: bool,
+    /// Requests that this holder of the rank has taken from it, each once.
+    pub requests: u64,
 }
-wire_fields!(FsClient { client, instance, about, open, writing, silent_ms, evicting });
+wire_fields!(FsClient { client, instance, about, open, writing, silent_ms, evicting, requests });
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -160,7 +160,7 @@ fn caps() -> FsCaps {
 }
 fn client() -> FsClient {
     let (client, instance) = (nacre_types::ClientId(5), Instance(3));
-    FsClient { client, instance, about: name(), open: 9, writing: 2, silent_ms: 1500, evicting: true }
+    FsClient { client, instance, about: name(), open: 9, writing: 2, silent_ms: 1500, evicting: true, requests: 77 }
 }
 fn session() -> FsSession {
     FsSession {
