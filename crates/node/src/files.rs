@@ -233,14 +233,13 @@ impl FileSystem {
         let config = Config::load(cluster.as_ref())?;
         let waker = daemon::waker()?;
         let calls = Mutex::new(Calls::default());
-        let inbox =
-            Arc::new(Inbox {
-                calls,
-                filled: AtomicBool::new(false),
-                waker: waker.clone(),
-                fs: Mutex::new(None),
-                keeper: Mutex::new(None),
-            });
+        let inbox = Arc::new(Inbox {
+            calls,
+            filled: AtomicBool::new(false),
+            waker: waker.clone(),
+            fs: Mutex::new(None),
+            keeper: Mutex::new(None),
+        });
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = slot();
         let id = ClientId(directory::random_u128() as u64);

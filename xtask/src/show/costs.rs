@@ -105,8 +105,7 @@ fn nacre(site: &mut Site, archive: &Path) -> Result<Rows> {
         Ok(each.sum())
     };
     let mount = || Mount::new(&cluster, &place);
-    let mut bench =
-        Bench { name: "Nacre", site, folder, rows: Rows::new(), mount: &mount, requests: Some(&requests) };
+    let mut bench = Bench { name: "Nacre", site, folder, rows: Rows::new(), mount: &mount, requests: Some(&requests) };
     bench.all(archive)?;
     let rows = bench.rows;
     objects(site, &cluster, &rows)?;
@@ -212,7 +211,12 @@ impl Bench<'_> {
         })?;
         if let (Some(count), Some(before)) = (self.requests, before) {
             let asked = count()? - before;
-            self.site.figures.at_most(REQUESTS_MAX, "Nacre: ls -l of 10,000 entries: requests to the server", asked, "");
+            self.site.figures.at_most(
+                REQUESTS_MAX,
+                "Nacre: ls -l of 10,000 entries: requests to the server",
+                asked,
+                "",
+            );
         }
         let mut file = File::open(mount.dir().join("large")).context("opening")?;
         let mut block = vec![0; MIB];

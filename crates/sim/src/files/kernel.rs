@@ -62,7 +62,9 @@ impl Kernel {
         };
         let change = self.changes.remove(&call);
         match &change {
-            Some(Ask::Write { ino, .. } | Ask::Append { ino, .. } | Ask::Zero { ino, .. } | Ask::Extend { ino, .. }) => {
+            Some(
+                Ask::Write { ino, .. } | Ask::Append { ino, .. } | Ask::Zero { ino, .. } | Ask::Extend { ino, .. },
+            ) => {
                 self.kept.remove(ino);
             }
             // What it moves or replaces the kernel knows by its own names.
