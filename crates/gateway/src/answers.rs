@@ -6,6 +6,7 @@ use fuser::Errno;
 use nacre_fs::{Given, Outcome};
 use nacre_wire::fs::FsLock;
 use nacre_wire::msg::fs::{FsAnswer, FsListed, FsNode};
+use std::cell::RefCell;
 
 /// The answer of a call of names and attributes.
 fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
@@ -54,6 +55,23 @@ pub fn data(outcome: Outcome) -> Result<Bytes, Errno> {
     }
 }
 
+thread_local! {
+    /// Fresh memory for each read would cost more than the copying: the kernel clears it, page by page.
+    static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The same for `take`, in memory that is used again.
+pub fn with_data(outcome: Outcome, take: impl FnOnce(Result<&[u8], Errno>)) {
+    match outcome {
+        Ok(Given::Data(pieces)) if pieces.len() > 1 => WHOLE.with_borrow_mut(|whole| {
+            whole.clear();
+            pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+            take(Ok(whole));
+        }),
+        outcome => take(data(outcome).as_deref().map_err(|why| *why)),
+    }
+}
+
 /// Where something was found.
 pub fn offset(outcome: Outcome) -> Result<i64, Errno> {
     match outcome {
@@ -81,6 +99,10 @@ mod tests {
 
     #[test]
     fn pieces_of_data_become_one() {
+        for (pieces, all) in [(vec![], ""), (vec!["ab".into()], "ab"), (vec!["ab".into(), "c".into()], "abc")] {
+            with_data(Ok(Given::Data(pieces)), |data| assert_eq!(data, Ok(all.as_bytes())));
+        }
+        with_data(Err(5), |data| assert_eq!(data, Err(Errno::EIO)));
         assert_eq!(data(Ok(Given::Data(vec![]))), Ok(Bytes::new()));
         assert_eq!(data(Ok(Given::Data(vec!["ab".into()]))), Ok("ab".into()));
         assert_eq!(data(Ok(Given::Data(vec!["ab".into(), "".into(), "c".into()]))), Ok("abc".into()));

@@ -365,10 +365,10 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyData,
     ) {
         self.files.ask(Ask::Read { ino: number(ino), offset, length: size }, move |outcome| {
-            match answers::data(outcome) {
-                Ok(data) => reply.data(&data),
+            answers::with_data(outcome, |data| match data {
+                Ok(data) => reply.data(data),
                 Err(why) => reply.error(why),
-            }
+            });
         });
     }
 

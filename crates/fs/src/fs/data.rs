@@ -15,8 +15,8 @@ use crate::pieces::{cut, pieces, writes};
 
 /// What is read from objects to be kept begins and ends at multiples of this, or with the file.
 const BLOCK: u64 = 64 << 10;
-/// How far is read ahead at first, and at most.
-const AHEAD: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+/// How far is read ahead at first, and at most: objects of several OSDs at a time.
+const AHEAD: std::ops::RangeInclusive<u64> = (256 << 10)..=(32 << 20);
 
 /// Data on its way from objects to what is kept.
 #[derive(Debug)]

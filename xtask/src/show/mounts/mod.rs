@@ -7,9 +7,10 @@
 //!  ─▶ compared in whole ─▶ umount, fs check ─▶ every daemon restarted ─▶ a new mount: compared again
 //! ```
 //! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
-//! * [`stalls`]: how long calls took; [`victim`]: the third mount.
+//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`victim`]: the third mount.
 
 mod book;
+mod many;
 mod model;
 mod pair;
 mod races;
@@ -21,10 +22,11 @@ use super::site::Site;
 use crate::cluster::Cluster;
 use anyhow::{Context, Result};
 use book::Book;
+use many::Many;
 use pair::Pair;
 use stalls::{Crew, Stalls, Watchdog, Worker};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::thread::{self, sleep};
 use std::time::Duration;
@@ -40,6 +42,8 @@ const HEALED_MAX: Duration = Duration::from_mins(5);
 /// The most that any call may take (docs/files.md has less for some).
 const KILLED_S: f64 = 2.0;
 const STOPPED_S: f64 = 4.0;
+/// What a dead mount kept others wait for, 6 s (docs/files.md); and what they wait for is behind others' waits.
+const SHARED_S: f64 = 8.0;
 const SEED: u64 = 20;
 /// All phases together, on a slow machine.
 const WHOLE_MAX: Duration = Duration::from_mins(20);
@@ -76,6 +80,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         };
         let _watched = Watchdog::begin(mounts.iter().map(Mount::pid).collect(), WHOLE_MAX);
         through(site, &mut cluster, &mut crew, &places[0])?;
+        with_many(site, &mut cluster, &mut crew, &folder("many"))?;
         crew.end()?;
         for Worker(name, stalls, _) in &crew.workers {
             site.figures.note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
@@ -94,21 +99,9 @@ fn through(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, first: &Path
         Ok(())
     })?;
     for what in ["the active server killed", "the next one killed, too"] {
-        phase(site, crew, what, Some(KILLED_S), |_| {
-            let active = mounted::await_server(cluster)?;
-            cluster.kill(&active)?;
-            sleep(HARM);
-            cluster.run("mds", number(&active)?).map(drop)
-        })?;
+        phase(site, crew, what, Some(KILLED_S), |_| kill_server(cluster))?;
     }
-    phase(site, crew, "the active server stopped for 8 s", Some(STOPPED_S), |_| {
-        let active = mounted::await_server(cluster)?;
-        cluster.signal(&active, "STOP")?;
-        sleep(STOPPED);
-        cluster.signal(&active, "CONT")?;
-        sleep(HARM);
-        Ok(())
-    })?;
+    phase(site, crew, "the active server stopped for 8 s", Some(STOPPED_S), |_| stop_server(cluster))?;
     phase(site, crew, "an OSD killed", Some(KILLED_S), |_| {
         cluster.kill("osd.1")?;
         sleep(GONE);
@@ -120,12 +113,47 @@ fn through(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, first: &Path
         cluster.await_health(HEALED_MAX)
     })?;
     let place = first.with_file_name("third");
-    phase(site, crew, "a third mount killed with locks", Some(KILLED_S), |site| {
+    phase(site, crew, "a third mount killed with locks", Some(SHARED_S), |site| {
         victim::with_locks(site, Mount::new(cluster, &place)?, first)
     })?;
-    phase(site, crew, "a third mount killed with data", Some(KILLED_S), |site| {
+    phase(site, crew, "a third mount killed with data", Some(SHARED_S), |site| {
         victim::with_data(site, Mount::new(cluster, &place)?, first)
     })
+}
+
+fn kill_server(cluster: &mut Cluster) -> Result<()> {
+    let active = mounted::await_server(cluster)?;
+    cluster.kill(&active)?;
+    sleep(HARM);
+    cluster.run("mds", number(&active)?).map(drop)
+}
+
+fn stop_server(cluster: &Cluster) -> Result<()> {
+    let active = mounted::await_server(cluster)?;
+    cluster.signal(&active, "STOP")?;
+    sleep(STOPPED);
+    cluster.signal(&active, "CONT")?;
+    sleep(HARM);
+    Ok(())
+}
+
+/// The server dies, and stands still, while a mount knows many files and has many open.
+fn with_many(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, folders: &[PathBuf; 2]) -> Result<()> {
+    let mut many = None;
+    phase(site, crew, "many files being made", None, |_| {
+        many = Some(Many::make(folders[1].clone())?);
+        Ok(())
+    })?;
+    let many = many.context("they were made")?;
+    let (known, open) = many.counts();
+    let with = format!("{known} files known and {open} open");
+    phase(site, crew, &format!("the active server killed, {with}"), Some(KILLED_S), |_| kill_server(cluster))?;
+    phase(site, crew, &format!("the active server stopped for 8 s, {with}"), Some(STOPPED_S), |_| {
+        stop_server(cluster)
+    })?;
+    many.end(&folders[0])?;
+    site.figures.proved(&format!("{with}: every open one was written after two takeovers, and read on the other mount"));
+    Ok(())
 }
 
 /// A time in which something happens, and the longest call that began or ended in it.
