@@ -5,6 +5,7 @@
 //! order.
 
 mod calls;
+mod fencing;
 mod locks;
 mod source;
 mod watching;
@@ -24,10 +25,10 @@ use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Wake, WatchError,
+    WatchEvent, WatchId,
 };
-use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::check::check_operation;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
@@ -57,6 +58,10 @@ enum Event {
     Watchers(u64, Result<Vec<Watcher>, RadosError>),
     /// Something happened to a watch.
     Watch(WatchId, Heard),
+    /// A fence is in force since this map, or is not.
+    Fenced(u64, Result<u64, Failure>),
+    /// This client has this map, or a newer one.
+    Maps(Option<u64>),
 }
 
 /// What is in flight of an operation.
@@ -126,6 +131,9 @@ pub struct Ceph {
     watch_heard: Vec<WatchEvent>,
     /// Notifies that wait for an acknowledgement.
     pending: BTreeSet<(WatchId, RequestId)>,
+    maps: fencing::Maps,
+    /// Things that have ended so far, for hosts that ask whether there is more.
+    ended: u64,
 }
 
 impl Drop for Ceph {
@@ -176,7 +184,43 @@ impl Ceph {
             watches: BTreeMap::new(),
             watch_heard: Vec::new(),
             pending: BTreeSet::new(),
+            maps: fencing::Maps::default(),
+            ended: 0,
         }
+    }
+
+    /// With a host that is woken, on librados' threads, when there is something to take note of.
+    #[must_use]
+    pub fn waking(self, wake: Wake) -> Self {
+        self.queue.wake_with(wake);
+        self
+    }
+    /// With numbers of operations from here on.
+    #[must_use]
+    pub fn numbered_from(mut self, next: u64) -> Self {
+        self.next = next;
+        self
+    }
+    /// The number of the next operation.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.next
+    }
+    /// Things that have ended so far.
+    #[must_use]
+    pub const fn ended(&self) -> u64 {
+        self.ended
+    }
+    /// Whether nothing is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+    /// Gives all up that is in flight: it may have happened, or happen yet. What has ended comes first.
+    pub fn end_all(&mut self, into: &mut Vec<Completion>) {
+        ObjectCluster::completions(self, into);
+        let under_way = self.running.keys().map(|id| Completion { id: OpId(*id), result: Err(Failure::Unknown) });
+        into.extend(under_way);
     }
 
     /// The connection.
@@ -373,7 +417,7 @@ impl Ceph {
 
     fn heard(&mut self, event: Event) {
         match event {
-            Event::Ended(id) => self.ended(id),
+            Event::Ended(id) => self.stage_ended(id),
             Event::Page(id, Ok(page)) => {
                 let next = page.next.map(|cursor| self.cursors.keep(cursor));
                 let results = vec![SubReply::Objects { objects: page.objects, next }];
@@ -392,11 +436,13 @@ impl Ceph {
                 self.end(id, Err(failed));
             }
             Event::Watch(watch, heard) => self.heard_of(watch, heard),
+            Event::Fenced(id, result) => self.fenced(id, result),
+            Event::Maps(has) => self.maps_came(has),
         }
     }
 
     /// An operation's stage has ended.
-    fn ended(&mut self, id: u64) {
+    fn stage_ended(&mut self, id: u64) {
         let Some(running) = self.running.get_mut(&id) else { return };
         let flight = running.flight.take().expect("what has ended was in flight");
         let (result, number) = flight.completion.result();
@@ -541,6 +587,7 @@ impl Ceph {
             running.tell_activations(done);
         }
         self.done.push(Completion { id: OpId(id), result });
+        self.ended += 1;
         if self.held.is_empty() {
             return;
         }
@@ -699,13 +746,16 @@ impl ObjectCluster for Ceph {
             exec_reads_own_writes: false,
             exec_writes_return: false,
             own_writes: false,
-            fence: false,
+            fence: self.rados.knows_addresses(),
             list_snaps: false,
             zero_bytes: false,
         }
     }
 
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+        if self.awaits_map() {
+            return Err(Refused::NotConnected);
+        }
         let waits = (!self.held.is_empty()).then(|| (operation.pool, operation.object.clone()));
         let valid = check_operation(&operation.ops, &operation.payload);
         let id = self.admit(operation)?;
@@ -721,6 +771,13 @@ impl ObjectCluster for Ceph {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         self.turn(Duration::ZERO);
         into.append(&mut self.done);
+    }
+
+    fn fence(&mut self, _: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        self.begin_fence(client, instance)
+    }
+    fn rest_on(&mut self, epoch: Epoch) {
+        self.begin_to_rest_on(epoch);
     }
 
     fn watch(&mut self, _: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {

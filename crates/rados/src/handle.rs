@@ -1,9 +1,10 @@
 //! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, for no
 //! longer than [`Bounds`] say.
 
-use crate::error::{EINVAL, RadosError};
+use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::ffi::{Functions, functions, rados_t};
-use serde_json::Value;
+use nacre_types::ClusterId;
+use serde_json::{Value, json};
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -15,7 +16,7 @@ use std::time::Duration;
 pub struct Bounds {
     /// Until a monitor has answered the first time.
     pub connect: Duration,
-    /// An operation on an object; after it, its end is unknown.
+    /// An operation on an object; after it, its end is unknown. [`Duration::MAX`]: it is waited for.
     pub operation: Duration,
     /// A command to a daemon.
     pub command: Duration,
@@ -89,7 +90,10 @@ impl Rados {
         if read < 0 {
             return Err(RadosError::of(read, format_args!("{} is not a configuration of Ceph", conf.display())));
         }
-        let seconds = |duration: Duration| duration.as_secs_f64().ceil().max(1.0).to_string();
+        let seconds = |duration: Duration| match duration {
+            Duration::MAX => "0".to_owned(),
+            bound => bound.as_secs_f64().ceil().max(1.0).to_string(),
+        };
         for (option, value) in [
             ("client_mount_timeout", seconds(bounds.connect)),
             ("rados_mon_op_timeout", seconds(bounds.command)),
@@ -201,6 +205,76 @@ impl Rados {
         let output = self.command(to, &request, &[])?;
         serde_json::from_slice(&output)
             .map_err(|error| RadosError { code: EINVAL, why: format!("the answer to {request} is not JSON: {error}") })
+    }
+
+    /// The cluster's own number.
+    ///
+    /// # Errors
+    /// No monitor answers.
+    pub fn cluster(&self) -> Result<ClusterId, RadosError> {
+        let said = self.ask(To::Mon, json!({ "prefix": "fsid" }))?;
+        let digits: String = said["fsid"].as_str().unwrap_or_default().chars().filter(|c| *c != '-').collect();
+        u128::from_str_radix(&digits, 16).map(ClusterId).map_err(|_| RadosError {
+            code: EINVAL,
+            why: format!("`ceph fsid` says {said}, which is no cluster's number"),
+        })
+    }
+
+    /// Whether this library says by which address its client is known ([`Self::addresses`]).
+    #[must_use]
+    pub fn knows_addresses(&self) -> bool {
+        self.functions().rados_getaddrs.is_some()
+    }
+
+    /// By which address daemons know this client, as blocklists name it: `IP:0/NONCE`.
+    ///
+    /// # Errors
+    /// This librados does not say.
+    pub fn addresses(&self) -> Result<String, RadosError> {
+        let Some(getaddrs) = self.functions().rados_getaddrs else {
+            let why = "this librados does not say by which address its clients are known: it is older than Ceph 15";
+            return Err(RadosError { code: EOPNOTSUPP, why: why.to_owned() });
+        };
+        let mut text: *mut c_char = ptr::null_mut();
+        // SAFETY: connected; what it returns is freed below.
+        let result = unsafe { getaddrs(self.raw(), &raw mut text) };
+        if result < 0 || text.is_null() {
+            return Err(RadosError::of(result, "asking for this client's address"));
+        }
+        // SAFETY: librados returns a string that ends with a byte 0.
+        let length = unsafe { std::ffi::CStr::from_ptr(text) }.to_bytes().len();
+        let text = String::from_utf8_lossy(&taken(self.functions(), text, length)).into_owned();
+        Ok(text)
+    }
+
+    /// The number of the newest map.
+    ///
+    /// # Errors
+    /// No monitor answers.
+    pub fn newest_epoch(&self) -> Result<u64, RadosError> {
+        // Of those commands that name it the one with the shortest answer.
+        let said = self.ask(To::Mon, json!({ "prefix": "osd getmaxosd" }))?;
+        said["epoch"].as_u64().ok_or_else(|| RadosError {
+            code: EINVAL,
+            why: format!("`ceph osd getmaxosd` says {said}, which names no epoch"),
+        })
+    }
+
+    /// Ends the client that is known by this address, for so long: OSDs that have a map with that take nothing of it.
+    ///
+    /// # Errors
+    /// No monitor answers, or this client may not.
+    pub fn blocklist(&self, address: &str, time: Duration) -> Result<(), RadosError> {
+        let expire = time.as_secs_f64();
+        let new = json!({ "prefix": "osd blocklist", "blocklistop": "add", "addr": address, "expire": expire });
+        match self.command(To::Mon, &new, &[]) {
+            // Its name before Ceph 16.
+            Err(RadosError { code: EINVAL, .. }) => {
+                let old = json!({ "prefix": "osd blacklist", "blacklistop": "add", "addr": address, "expire": expire });
+                self.command(To::Mon, &old, &[]).map(drop)
+            }
+            other => other.map(drop),
+        }
     }
 
     /// A pool's number; `None` if this client's map has no such pool.

@@ -11,6 +11,7 @@
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
 //! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
 //! * [`meta`]: service metadata in an object;
+//! * [`engine`]: all that for services with a host of ours; [`instances`]: who can be fenced, and is;
 //! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails
@@ -33,11 +34,13 @@ pub mod admin;
 pub mod cluster;
 mod compound;
 mod context;
+pub mod engine;
 pub mod error;
 mod ffi;
 mod flight;
 pub mod handle;
 pub mod home;
+pub mod instances;
 mod judge;
 mod listing;
 mod lock;
@@ -50,6 +53,7 @@ mod watch;
 mod worker;
 
 pub use cluster::Ceph;
+pub use engine::CephEngines;
 pub use error::RadosError;
 pub use handle::{Bounds, Rados, To};
 pub use listing::GROUPS;

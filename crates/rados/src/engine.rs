@@ -1,0 +1,396 @@
+//! A Ceph cluster as the engine of services that have a host of ours (`nacre_client::Engine`).
+//!
+//! ```text
+//!            ┌ metadata ─▶ Queued ─ a connection and a thread of its own
+//!  CephEngine┤
+//!            └ objects ─▶ Ceph ─ a connection that is fenced with its instance
+//!                           ▲
+//!               opening: a thread ── connect ─▶ say its address (`instances`) ─▶ here
+//! ```
+//! librados' handle of a fenced instance is dead for good: the next instance opens another one.
+//! Meanwhile the service is refused for the moment.
+//!
+//! Invariants: nothing is sent to an object before the instance's address is known to those who may
+//! fence it; numbers of operations go on over instances; each operation ends once.
+
+use crate::cluster::Ceph;
+use crate::error::RadosError;
+use crate::handle::{Bounds, Rados};
+use crate::instances::{self, Record};
+use crate::meta::{ConfigKey, MetaStore, Queued};
+use nacre_client::{
+    Capabilities, Completion, Engine, Engines, Failure, Metadata, ObjectCluster, OpId, Operation, Refused, Wake,
+};
+use nacre_types::{ClientId, ClusterId, Epoch, Instance, Time};
+use nacre_wire::msg::client::OpFailure;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread::{Builder, sleep};
+use std::time::Duration;
+
+/// Between two attempts to connect.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How to reach a cluster.
+#[derive(Clone, Debug)]
+struct Place {
+    conf: PathBuf,
+    name: String,
+}
+
+impl Place {
+    fn connect(&self, operation: Duration) -> Result<Rados, String> {
+        let bounds = Bounds { operation, ..Bounds::default() };
+        Rados::connect(&self.conf, &self.name, &bounds).map_err(|error| error.why)
+    }
+}
+
+/// See the module head. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct CephEngines {
+    place: Arc<Place>,
+    cluster: ClusterId,
+    host: String,
+}
+
+impl CephEngines {
+    /// Looks whether the cluster of a `ceph.conf` is there for `client.NAME`.
+    ///
+    /// # Errors
+    /// As [`Rados::connect`].
+    pub fn find(conf: &Path, name: &str) -> Result<Self, RadosError> {
+        let rados = Rados::connect(conf, name, &Bounds::default())?;
+        let host = rados.addresses().ok().as_deref().and_then(host_of);
+        // Who does not know where it is reached from is reached from this machine.
+        let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
+        let place = Arc::new(Place { conf: conf.to_owned(), name: name.to_owned() });
+        Ok(Self { place, cluster: rados.cluster()?, host })
+    }
+}
+
+/// The machine of an address such as `10.0.0.1:0/123` or `v1:[::1]:0/5`.
+fn host_of(address: &str) -> Option<String> {
+    let (socket, _) = address.rsplit_once('/')?;
+    let (host, _) = socket.rsplit_once(':')?;
+    let host = host.trim_start_matches("v1:").trim_start_matches("v2:");
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.parse::<IpAddr>().ok().map(|host| host.to_string())
+}
+
+impl Engines for CephEngines {
+    fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+    fn host(&self) -> &str {
+        &self.host
+    }
+    fn open(&self, client: ClientId, instance: Instance, wake: Wake) -> Box<dyn Engine + Send> {
+        Box::new(CephEngine::open(self.place.clone(), client, instance, wake))
+    }
+}
+
+/// See the module head.
+struct CephEngine {
+    place: Arc<Place>,
+    client: ClientId,
+    objects: Objects,
+    metadata: Queued,
+    /// The objects' threads have something to say.
+    ready: Arc<AtomicBool>,
+    wake: Wake,
+}
+
+impl CephEngine {
+    fn open(place: Arc<Place>, client: ClientId, instance: Instance, wake: Wake) -> Self {
+        let ready = Arc::new(AtomicBool::new(false));
+        let at = place.clone();
+        let metadata = Queued::start(wake.clone(), move |poke| {
+            let rados = at.connect(Bounds::default().operation)?;
+            let objects = Ceph::new(rados.clone()).waking(poke.wake());
+            Ok(MetaStore::new(objects, ConfigKey::new(rados), &at.name))
+        });
+        let told = telling(&ready, &wake);
+        let link = Link::Opening(Opening::begin(place.clone(), client, instance, told));
+        let objects = Objects {
+            instance,
+            link,
+            next: 1,
+            done: Vec::new(),
+            ended: 0,
+            epoch: Epoch::NONE,
+            record: Record::default(),
+        };
+        Self { place, client, objects, metadata, ready, wake }
+    }
+}
+
+/// Says that there is something before it wakes the host.
+fn telling(ready: &Arc<AtomicBool>, wake: &Wake) -> Wake {
+    let (ready, wake) = (ready.clone(), wake.clone());
+    Arc::new(move || {
+        ready.store(true, Ordering::SeqCst);
+        wake();
+    })
+}
+
+impl Engine for CephEngine {
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::SeqCst) || self.metadata.is_ready()
+    }
+    fn listen(&mut self) {
+        self.metadata.listen();
+        if self.ready.swap(false, Ordering::SeqCst) {
+            self.objects.listen(telling(&self.ready, &self.wake));
+        }
+    }
+    fn parts(&mut self) -> (&mut dyn ObjectCluster, &mut dyn Metadata) {
+        (&mut self.objects, &mut self.metadata)
+    }
+    fn ended(&self) -> u64 {
+        let objects = if let Link::Open(ceph) = &self.objects.link { ceph.ended() } else { 0 };
+        self.objects.ended + objects + self.metadata.ended()
+    }
+    fn instance(&self) -> Instance {
+        self.objects.instance
+    }
+    fn begin_again(&mut self, instance: Instance) {
+        let told = telling(&self.ready, &self.wake);
+        let opening = Opening::begin(self.place.clone(), self.client, instance, told);
+        self.objects.begin_again(instance, opening);
+    }
+    fn epoch(&self) -> Epoch {
+        self.objects.epoch()
+    }
+    fn said(&mut self) -> Vec<String> {
+        let mut said = self.metadata.said();
+        if let Link::Opening(opening) = &mut self.objects.link {
+            said.append(&mut opening.said);
+        }
+        said
+    }
+}
+
+impl Drop for CephEngine {
+    fn drop(&mut self) {
+        // Who goes with nothing in flight needs no fence; of others it is kept by which address they can be fenced.
+        if let Link::Open(ceph) = &self.objects.link
+            && ceph.is_idle()
+        {
+            let record = std::mem::take(&mut self.objects.record);
+            // It waits for the cluster while the metadata's thread ends, which is bounded.
+            let _ = self.metadata.submit(Time::ZERO, instances::gone(self.client, self.objects.instance, record));
+        }
+    }
+}
+
+/// What an opening thread says.
+enum Opened {
+    /// Not yet, and why.
+    Said(String),
+    /// The connection, whose address is known, and the newest map that it has.
+    Open(Rados, u64, Record),
+    /// This instance was fenced before it came.
+    Fenced,
+}
+
+/// A connection that is being made.
+struct Opening {
+    opened: Receiver<Opened>,
+    said: Vec<String>,
+    /// The thread goes on as long as this is there.
+    _wanted: Arc<()>,
+}
+
+impl Opening {
+    fn begin(place: Arc<Place>, client: ClientId, instance: Instance, wake: Wake) -> Self {
+        let (sender, opened) = channel();
+        let wanted = Arc::new(());
+        let still = Arc::downgrade(&wanted);
+        let run = move || {
+            let mut said = String::new();
+            while still.strong_count() > 0 {
+                let what = open(&place, client, instance).unwrap_or_else(Opened::Said);
+                if let Opened::Said(why) = &what {
+                    let is_new = *why != said;
+                    said.clone_from(why);
+                    if is_new {
+                        let _ = sender.send(what);
+                        wake();
+                    }
+                    sleep(AGAIN);
+                    continue;
+                }
+                let _ = sender.send(what);
+                return wake();
+            }
+        };
+        // Without threads there is no cluster: the machine is out of them, or of memory.
+        Builder::new().name("nacre-open".to_owned()).spawn(run).expect("a thread can be started");
+        Self { opened, said: Vec::new(), _wanted: wanted }
+    }
+}
+
+fn open(place: &Place, client: ClientId, instance: Instance) -> Result<Opened, String> {
+    // A service waits for its objects as long as the cluster takes.
+    let rados = place.connect(Duration::MAX)?;
+    let mut record = Record::default();
+    if rados.knows_addresses() {
+        let address = rados.addresses().map_err(|error| error.why)?;
+        let mut store = MetaStore::connect(rados.clone(), &place.name);
+        let came = instances::come(&mut store, client, instance, &address).map_err(|failure| failure.to_string())?;
+        match came {
+            Some(known) => record = known,
+            None => return Ok(Opened::Fenced),
+        }
+    }
+    let epoch = rados.newest_epoch().map_err(|error| error.why)?;
+    rados.wait_for_newest_map().map_err(|error| error.why)?;
+    Ok(Opened::Open(rados, epoch, record))
+}
+
+enum Link {
+    Opening(Opening),
+    Open(Box<Ceph>),
+    /// Fenced before it came: whatever is begun ends so.
+    Fenced,
+}
+
+/// The objects of one client, over its instances.
+struct Objects {
+    instance: Instance,
+    link: Link,
+    /// The next operation's number, while there is no connection.
+    next: u64,
+    /// Of former instances, and of one that is fenced.
+    done: Vec<Completion>,
+    /// Ended, but for what the connection counts.
+    ended: u64,
+    /// What operations rest on, until there is a connection that knows.
+    epoch: Epoch,
+    /// What is known of this client since this instance came.
+    record: Record,
+}
+
+impl Objects {
+    fn listen(&mut self, wake: Wake) {
+        match &mut self.link {
+            Link::Open(ceph) => ceph.turn(Duration::ZERO),
+            Link::Fenced => {}
+            Link::Opening(opening) => match opening.opened.try_recv() {
+                Ok(Opened::Said(why)) => opening.said.push(format!("no connection to objects yet: {why}")),
+                Ok(Opened::Fenced) => self.link = Link::Fenced,
+                Ok(Opened::Open(rados, epoch, record)) => {
+                    self.record = record;
+                    let mut ceph = Ceph::new(rados).waking(wake).numbered_from(self.next).knowing(epoch);
+                    ceph.rest_on(self.epoch);
+                    self.link = Link::Open(Box::new(ceph));
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            },
+        }
+    }
+    fn begin_again(&mut self, instance: Instance, opening: Opening) {
+        assert!(instance > self.instance, "instances grow");
+        self.epoch = self.epoch();
+        if let Link::Open(mut ceph) = std::mem::replace(&mut self.link, Link::Opening(opening)) {
+            ceph.end_all(&mut self.done);
+            self.next = ceph.next_number();
+            // Counted there so far.
+            self.ended += ceph.ended();
+        }
+        self.ended += 1;
+        self.instance = instance;
+    }
+    fn epoch(&self) -> Epoch {
+        match &self.link {
+            Link::Open(ceph) => ceph.epoch().max(self.epoch),
+            Link::Opening(_) | Link::Fenced => self.epoch,
+        }
+    }
+    fn end_fenced(&mut self) -> OpId {
+        let id = OpId(self.next);
+        self.next += 1;
+        self.ended += 1;
+        self.done.push(Completion { id, result: Err(Failure::Refused(OpFailure::Fenced {})) });
+        id
+    }
+}
+
+impl ObjectCluster for Objects {
+    fn capabilities(&self) -> Capabilities {
+        match &self.link {
+            Link::Open(ceph) => ceph.capabilities(),
+            // Until it is known what it lacks, nothing is done without what it may have.
+            Link::Opening(_) | Link::Fenced => Capabilities { fence: true, ..Capabilities::default() },
+        }
+    }
+    fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
+        match &mut self.link {
+            Link::Open(ceph) => ceph.submit(now, operation),
+            Link::Opening(_) => Err(Refused::NotConnected),
+            Link::Fenced => Ok(self.end_fenced()),
+        }
+    }
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        into.append(&mut self.done);
+        if let Link::Open(ceph) = &mut self.link {
+            ObjectCluster::completions(&mut **ceph, into);
+        }
+    }
+    fn fence(&mut self, now: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        match &mut self.link {
+            Link::Open(ceph) => ceph.fence(now, client, instance),
+            Link::Opening(_) => Err(Refused::NotConnected),
+            Link::Fenced => Ok(self.end_fenced()),
+        }
+    }
+    fn rest_on(&mut self, epoch: Epoch) {
+        self.epoch = self.epoch.max(epoch);
+        if let Link::Open(ceph) = &mut self.link {
+            ceph.rest_on(epoch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_an_address_is_found_in_every_form_of_it() {
+        for (address, host) in [
+            ("10.0.0.1:0/123", Some("10.0.0.1")),
+            ("v1:10.0.0.1:0/123", Some("10.0.0.1")),
+            ("v2:[fd00::1]:0/4", Some("fd00::1")),
+            ("[::1]:0/5", Some("::1")),
+            ("-", None),
+            ("host:0/5", None),
+        ] {
+            assert_eq!(host_of(address).as_deref(), host, "{address}");
+        }
+    }
+
+    /// An engine without a cluster: nothing waits, and what is refused is refused for the moment.
+    #[test]
+    fn where_there_is_no_cluster_nothing_waits() {
+        let place = Arc::new(Place { conf: PathBuf::from("/nowhere/ceph.conf"), name: "admin".to_owned() });
+        let (sender, woken) = channel();
+        let wake: Wake = Arc::new(move || sender.send(()).unwrap_or(()));
+        let mut engine = CephEngine::open(place, ClientId(1), Instance(1), wake);
+        let mut said = Vec::new();
+        while said.len() < 2 {
+            woken.recv_timeout(Duration::from_secs(60)).expect("it says why");
+            engine.listen();
+            said.append(&mut engine.said());
+            let (objects, _) = engine.parts();
+            assert_eq!(objects.submit(Time(0), Operation::default()), Err(Refused::NotConnected));
+        }
+        assert!(said.iter().all(|line| line.contains("/nowhere/ceph.conf") || line.contains("librados")), "{said:?}");
+        let ended = engine.ended();
+        engine.begin_again(Instance(2));
+        assert!(engine.instance() == Instance(2) && engine.ended() > ended, "its service has another turn");
+    }
+}
