@@ -5,13 +5,12 @@
 //!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to end
 //! ```
 
-use crate::cluster::host::Ending;
+use crate::cluster::host::{self, Ending};
 use crate::cluster::{Place, background};
 use crate::out::Out;
 use anyhow::{Context, Result};
 use clap::Args;
 use nacre_gateway::{MountOptions, Mounted};
-use nacre_node::FileSystem;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -55,7 +54,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     // What is wrong here is known before the cluster is asked.
     let dir = nacre_gateway::check(&arguments.dir)?;
-    let cluster = place.path().canonicalize().with_context(|| format!("finding {}", place.path().display()))?;
+    let cluster = place.absolute()?;
     let run = place.run_folder();
     std::fs::create_dir_all(&run).with_context(|| format!("making {}", run.display()))?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
@@ -92,7 +91,7 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
     let mut ready = arguments.in_background.then(background::begin).transpose()?;
     let mut ending = Ending::watch()?;
     let about = format!("{} on {}, process {}", arguments.dir.display(), host(), std::process::id());
-    let files = FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, &about)?;
+    let files = host::file_system(place, name, &about)?;
     let mounted: Mounted = nacre_gateway::mount(files, &arguments.dir, options)?;
     if let Some(ready) = &mut ready {
         ready.announce(begun.elapsed(), &[])?;

@@ -17,6 +17,7 @@ use crate::ffi;
 use crate::flight::{Completion as Ending, Flight};
 use crate::handle::Rados;
 use crate::judge::{Judged, State, Whole, judge};
+use crate::keys;
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
 use crate::programs::classes::{Active, Classes, Installed};
@@ -132,6 +133,8 @@ pub struct Ceph {
     /// Notifies that wait for an acknowledgement.
     pending: BTreeSet<(WatchId, RequestId)>,
     maps: fencing::Maps,
+    /// Keys may have bytes 0 in them ([`keys`]).
+    private: bool,
     /// Things that have ended so far, for hosts that ask whether there is more.
     ended: u64,
 }
@@ -185,6 +188,7 @@ impl Ceph {
             watch_heard: Vec::new(),
             pending: BTreeSet::new(),
             maps: fencing::Maps::default(),
+            private: false,
             ended: 0,
         }
     }
@@ -193,6 +197,12 @@ impl Ceph {
     #[must_use]
     pub fn waking(self, wake: Wake) -> Self {
         self.queue.wake_with(wake);
+        self
+    }
+    /// For objects that nobody but Nacre's services looks into: keys of their maps may have bytes 0 in them.
+    #[must_use]
+    pub fn private(mut self) -> Self {
+        self.private = true;
         self
     }
     /// With numbers of operations from here on.
@@ -585,6 +595,9 @@ impl Ceph {
         self.bytes -= running.bytes;
         if let Ok(done) = &mut result {
             running.tell_activations(done);
+            if self.private {
+                keys::restore(&mut done.results);
+            }
         }
         self.done.push(Completion { id: OpId(id), result });
         self.ended += 1;
@@ -752,12 +765,15 @@ impl ObjectCluster for Ceph {
         }
     }
 
-    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+    fn submit(&mut self, _: Time, mut operation: Operation) -> Result<OpId, Refused> {
         if self.awaits_map() {
             return Err(Refused::NotConnected);
         }
         let waits = (!self.held.is_empty()).then(|| (operation.pool, operation.object.clone()));
         let valid = check_operation(&operation.ops, &operation.payload);
+        if self.private {
+            keys::store(&mut operation.ops);
+        }
         let id = self.admit(operation)?;
         let waits = waits.and_then(|key| self.held.get_mut(&key)).map(|held| held.waiting.push_back(id)).is_some();
         match valid {

@@ -239,7 +239,7 @@ fn open(place: &Place, client: ClientId, instance: Instance) -> Result<Opened, S
     let mut record = Record::default();
     if rados.knows_addresses() {
         let address = rados.addresses().map_err(|error| error.why)?;
-        let mut store = MetaStore::connect(rados.clone(), &place.name);
+        let mut store = MetaStore::connect(rados.clone(), &place.name).quiet();
         let came = instances::come(&mut store, client, instance, &address).map_err(|failure| failure.to_string())?;
         match came {
             Some(known) => record = known,
@@ -284,7 +284,7 @@ impl Objects {
                 Ok(Opened::Fenced) => self.link = Link::Fenced,
                 Ok(Opened::Open(rados, epoch, record)) => {
                     self.record = record;
-                    let mut ceph = Ceph::new(rados).waking(wake).numbered_from(self.next).knowing(epoch);
+                    let mut ceph = Ceph::new(rados).private().waking(wake).numbered_from(self.next).knowing(epoch);
                     ceph.rest_on(self.epoch);
                     self.link = Link::Open(Box::new(ceph));
                 }

@@ -176,7 +176,7 @@ fn prune<D: Driven, L: Locate>(store: &mut MetaStore<D, L>) -> Result<(), MetaFa
 /// It is not in force.
 pub fn fence(rados: &Rados, client: ClientId, instance: Instance) -> Result<u64, Failure> {
     let foreign = |why: String| Failure::Foreign { code: 0, why: format!("fencing {client}: {why}") };
-    let mut store = MetaStore::connect(rados.clone(), WHO);
+    let mut store = MetaStore::connect(rados.clone(), WHO).quiet();
     let fenced = change(&mut store, client, |mut record| {
         let addresses = record.fence(instance, now_s());
         (record, addresses)

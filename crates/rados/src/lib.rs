@@ -8,6 +8,7 @@
 //!
 //! * [`plan`], `judge`: what an operation means, pure;
 //! * [`cluster`]: operations in flight;
+//! * [`keys`]: keys with bytes 0 in them;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
 //! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
 //! * [`meta`]: service metadata in an object;
@@ -42,6 +43,7 @@ pub mod handle;
 pub mod home;
 pub mod instances;
 mod judge;
+pub mod keys;
 mod listing;
 mod lock;
 mod lua;

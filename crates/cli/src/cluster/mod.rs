@@ -15,7 +15,7 @@ pub mod snap;
 pub mod up;
 
 use crate::objects::Objects;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use nacre_client::WatchNews;
 use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan};
@@ -127,6 +127,18 @@ impl Place {
     pub fn path(&self) -> &Path {
         &self.path
     }
+    /// What was named, for a process that is elsewhere.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn absolute(&self) -> Result<PathBuf> {
+        let path = self.ceph().unwrap_or(&self.path);
+        let found = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
+        if self.ceph.is_none() {
+            return Ok(found);
+        }
+        Ok(PathBuf::from(OsStr::from_bytes(&[CEPH, found.as_os_str().as_bytes()].concat())))
+    }
     /// The folder that holds the daemons' files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
@@ -206,6 +218,16 @@ impl Place {
         }
         self.config_of_running()?;
         host::connect(&self.path, &self.name)
+    }
+    /// Connects for the objects of file systems.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_for_files(&self) -> Result<Box<dyn Session>> {
+        match self.ceph() {
+            Some(conf) => host::connect_ceph_for_files(conf, &self.name),
+            None => self.connect(),
+        }
     }
     /// Connects for service metadata.
     ///

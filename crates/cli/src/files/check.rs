@@ -70,6 +70,11 @@ pub fn run(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<ExitCo
     }
 }
 
+/// What `nacre fs clients` shows of this command.
+fn about() -> String {
+    format!("process {}", std::process::id())
+}
+
 /// A cluster that this process runs, as long as this lives.
 struct Own(Option<Box<dyn host::Running>>);
 impl Own {
@@ -111,7 +116,7 @@ impl Drop for Own {
 fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     let own = Own::start(place)?;
     let mut shown = own.one(name, place)?;
-    let mut session = place.connect()?;
+    let mut session = place.connect_for_files()?;
     let clean = if shown.holders.is_empty() {
         if let Some(pool) = &how.new_pool {
             shown.settings.pool = new_pool(name, pool, &mut *session, place)?;
@@ -288,8 +293,7 @@ impl Offline<'_> {
 /// A file system whose server goes on: what is found, and found again after it has written
 /// everything once more.
 fn online(name: &str, session: &mut dyn Session, config: &CheckConfig, place: &Place, out: &mut Out) -> Result<bool> {
-    ensure!(place.ceph().is_none(), "a file system on Ceph is checked while no server has it");
-    let files = FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?;
+    let files = host::file_system(place, name, &about())?;
     let config = CheckConfig { journals: false, ..config.clone() };
     let mut look = || -> Result<Report> {
         flush(&files, name)?;
@@ -402,10 +406,10 @@ fn counts_text(counts: &Counts) -> String {
 pub fn dump(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let own = Own::start(place)?;
     let shown = own.one(name, place)?;
-    let mut session = place.connect()?;
+    let mut session = place.connect_for_files()?;
     let is_served = !shown.holders.is_empty();
-    if is_served && place.ceph().is_none() {
-        flush(&FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?, name)?;
+    if is_served {
+        flush(&host::file_system(place, name, &about())?, name)?;
     }
     let config = CheckConfig { dump: true, journals: !is_served, ..config_of(&shown, true) };
     drive(&mut *session, Check::new(config), &mut || Ok(()), &mut |row| {

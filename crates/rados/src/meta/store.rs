@@ -75,6 +75,13 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
+    /// Whoever watches finds its changes when he looks by himself: for keys that matter to those only who read them.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.object.quiet();
+        self
+    }
+
     // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute
