@@ -5,7 +5,8 @@
 //!  CephEngine┤
 //!            └ objects ─▶ Ceph ─ a connection that is fenced with its instance
 //!                           ▲
-//!               opening: a thread ── connect ─▶ say its address (`instances`) ─▶ here
+//!               opening: a thread ── connect ──▶ here, for fences of others
+//!               naming:  a thread ── says its address (`instances`) ──▶ here, for operations; with the first
 //! ```
 //! librados' handle of a fenced instance is dead for good: the next instance opens another one.
 //! Meanwhile the service is refused for the moment.
@@ -94,13 +95,10 @@ impl Engines for CephEngines {
 
 /// See the module head.
 struct CephEngine {
-    place: Arc<Place>,
-    client: ClientId,
     objects: Objects,
     metadata: Queued,
     /// The objects' threads have something to say.
     ready: Arc<AtomicBool>,
-    wake: Wake,
 }
 
 impl CephEngine {
@@ -112,28 +110,13 @@ impl CephEngine {
             let objects = Ceph::new(rados.clone()).waking(poke.wake());
             Ok(MetaStore::new(objects, ConfigKey::new(rados), &at.name))
         });
-        let told = telling(&ready, &wake);
-        let link = Link::Opening(Opening::begin(place.clone(), client, instance, told));
-        let objects = Objects {
-            instance,
-            link,
-            next: 1,
-            done: Vec::new(),
-            ended: 0,
-            epoch: Epoch::NONE,
-            record: Record::default(),
-        };
-        Self { place, client, objects, metadata, ready, wake }
+        let told = ready.clone();
+        let wake: Wake = Arc::new(move || {
+            told.store(true, Ordering::SeqCst);
+            wake();
+        });
+        Self { objects: Objects::open(place, client, instance, wake), metadata, ready }
     }
-}
-
-/// Says that there is something before it wakes the host.
-fn telling(ready: &Arc<AtomicBool>, wake: &Wake) -> Wake {
-    let (ready, wake) = (ready.clone(), wake.clone());
-    Arc::new(move || {
-        ready.store(true, Ordering::SeqCst);
-        wake();
-    })
 }
 
 impl Engine for CephEngine {
@@ -143,32 +126,28 @@ impl Engine for CephEngine {
     fn listen(&mut self) {
         self.metadata.listen();
         if self.ready.swap(false, Ordering::SeqCst) {
-            self.objects.listen(telling(&self.ready, &self.wake));
+            self.objects.listen();
         }
     }
     fn parts(&mut self) -> (&mut dyn ObjectCluster, &mut dyn Metadata) {
         (&mut self.objects, &mut self.metadata)
     }
     fn ended(&self) -> u64 {
-        let objects = if let Link::Open(ceph) = &self.objects.link { ceph.ended() } else { 0 };
+        let objects = if let Link::Open(ceph, _) = &self.objects.link { ceph.ended() } else { 0 };
         self.objects.ended + objects + self.metadata.ended()
     }
     fn instance(&self) -> Instance {
         self.objects.instance
     }
     fn begin_again(&mut self, instance: Instance) {
-        let told = telling(&self.ready, &self.wake);
-        let opening = Opening::begin(self.place.clone(), self.client, instance, told);
-        self.objects.begin_again(instance, opening);
+        self.objects.begin_again(instance);
     }
     fn epoch(&self) -> Epoch {
         self.objects.epoch()
     }
     fn said(&mut self) -> Vec<String> {
         let mut said = self.metadata.said();
-        if let Link::Opening(opening) = &mut self.objects.link {
-            said.append(&mut opening.said);
-        }
+        said.append(&mut self.objects.said);
         said
     }
 }
@@ -176,91 +155,85 @@ impl Engine for CephEngine {
 impl Drop for CephEngine {
     fn drop(&mut self) {
         // Who goes with nothing in flight needs no fence; of others it is kept by which address they can be fenced.
-        if let Link::Open(ceph) = &self.objects.link
+        if let Link::Open(ceph, Naming::Done(record)) = &mut self.objects.link
             && ceph.is_idle()
         {
-            let record = std::mem::take(&mut self.objects.record);
+            let gone = instances::gone(self.objects.client, self.objects.instance, std::mem::take(record));
             // It waits for the cluster while the metadata's thread ends, which is bounded.
-            let _ = self.metadata.submit(Time::ZERO, instances::gone(self.client, self.objects.instance, record));
+            let _ = self.metadata.submit(Time::ZERO, gone);
         }
     }
 }
 
-/// What an opening thread says.
-enum Opened {
+/// What a thread says that waits for the cluster.
+enum Said {
     /// Not yet, and why.
-    Said(String),
-    /// The connection, whose address is known, and the newest map that it has.
-    Open(Rados, u64, Record),
+    NotYet(String),
+    /// The connection, and the newest map that it has.
+    Open(Rados, u64),
+    /// Its address is known, and what else is of this client.
+    Named(Record),
     /// This instance was fenced before it came.
     Fenced,
 }
 
-/// A connection that is being made.
-struct Opening {
-    opened: Receiver<Opened>,
-    said: Vec<String>,
+/// A thread that waits for the cluster, again and again until it has what it is for.
+struct Waiting {
+    heard: Receiver<Said>,
     /// The thread goes on as long as this is there.
     _wanted: Arc<()>,
 }
 
-impl Opening {
-    fn begin(place: Arc<Place>, client: ClientId, instance: Instance, wake: Wake) -> Self {
-        let (sender, opened) = channel();
+impl Waiting {
+    fn begin(wake: Wake, mut what: impl FnMut() -> Result<Said, String> + Send + 'static) -> Self {
+        let (sender, heard) = channel();
         let wanted = Arc::new(());
         let still = Arc::downgrade(&wanted);
         let run = move || {
             let mut said = String::new();
             while still.strong_count() > 0 {
-                let what = open(&place, client, instance).unwrap_or_else(Opened::Said);
-                if let Opened::Said(why) = &what {
-                    let is_new = *why != said;
-                    said.clone_from(why);
-                    if is_new {
+                match what() {
+                    Ok(what) => {
                         let _ = sender.send(what);
+                        return wake();
+                    }
+                    Err(why) if why != said => {
+                        said.clone_from(&why);
+                        let _ = sender.send(Said::NotYet(why));
                         wake();
                     }
-                    sleep(AGAIN);
-                    continue;
+                    Err(_) => {}
                 }
-                let _ = sender.send(what);
-                return wake();
+                sleep(AGAIN);
             }
         };
         // Without threads there is no cluster: the machine is out of them, or of memory.
-        Builder::new().name("nacre-open".to_owned()).spawn(run).expect("a thread can be started");
-        Self { opened, said: Vec::new(), _wanted: wanted }
+        Builder::new().name("nacre-waits".to_owned()).spawn(run).expect("a thread can be started");
+        Self { heard, _wanted: wanted }
     }
-}
-
-fn open(place: &Place, client: ClientId, instance: Instance) -> Result<Opened, String> {
-    // A service waits for its objects as long as the cluster takes.
-    let rados = place.connect(Duration::MAX)?;
-    let mut record = Record::default();
-    if rados.knows_addresses() {
-        let address = rados.addresses().map_err(|error| error.why)?;
-        let mut store = MetaStore::connect(rados.clone(), &place.name).quiet();
-        let came = instances::come(&mut store, client, instance, &address).map_err(|failure| failure.to_string())?;
-        match came {
-            Some(known) => record = known,
-            None => return Ok(Opened::Fenced),
-        }
-    }
-    let epoch = rados.newest_epoch().map_err(|error| error.why)?;
-    rados.wait_for_newest_map().map_err(|error| error.why)?;
-    Ok(Opened::Open(rados, epoch, record))
 }
 
 enum Link {
-    Opening(Opening),
-    Open(Box<Ceph>),
+    Opening(Waiting),
+    Open(Box<Ceph>, Naming),
     /// Fenced before it came: whatever is begun ends so.
     Fenced,
 }
 
+/// Whether this instance's address is known.
+enum Naming {
+    /// It has nothing to be fenced for: a standby that dies leaves nothing.
+    No,
+    Asking(Waiting),
+    Done(Record),
+}
+
 /// The objects of one client, over its instances.
 struct Objects {
+    place: Arc<Place>,
+    client: ClientId,
     instance: Instance,
+    wake: Wake,
     link: Link,
     /// The next operation's number, while there is no connection.
     next: u64,
@@ -270,43 +243,65 @@ struct Objects {
     ended: u64,
     /// What operations rest on, until there is a connection that knows.
     epoch: Epoch,
-    /// What is known of this client since this instance came.
-    record: Record,
+    said: Vec<String>,
 }
 
 impl Objects {
-    fn listen(&mut self, wake: Wake) {
-        match &mut self.link {
-            Link::Open(ceph) => ceph.turn(Duration::ZERO),
-            Link::Fenced => {}
-            Link::Opening(opening) => match opening.opened.try_recv() {
-                Ok(Opened::Said(why)) => opening.said.push(format!("no connection to objects yet: {why}")),
-                Ok(Opened::Fenced) => self.link = Link::Fenced,
-                Ok(Opened::Open(rados, epoch, record)) => {
-                    self.record = record;
-                    let mut ceph = Ceph::new(rados).private().waking(wake).numbered_from(self.next).knowing(epoch);
-                    ceph.rest_on(self.epoch);
-                    self.link = Link::Open(Box::new(ceph));
+    fn open(place: Arc<Place>, client: ClientId, instance: Instance, wake: Wake) -> Self {
+        let link = Link::Opening(opening(&place, &wake));
+        let (done, said) = (Vec::new(), Vec::new());
+        Self { place, client, instance, wake, link, next: 1, done, ended: 0, epoch: Epoch::NONE, said }
+    }
+    fn listen(&mut self) {
+        loop {
+            let heard = match &mut self.link {
+                Link::Fenced => return,
+                Link::Opening(waiting) => waiting.heard.try_recv(),
+                Link::Open(ceph, naming) => {
+                    ceph.turn(Duration::ZERO);
+                    let Naming::Asking(waiting) = naming else { return };
+                    waiting.heard.try_recv()
                 }
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
-            },
+            };
+            match heard {
+                Ok(Said::NotYet(why)) => self.said.push(format!("no connection to objects yet: {why}")),
+                Ok(Said::Open(rados, epoch)) => {
+                    let naming = if rados.knows_addresses() { Naming::No } else { Naming::Done(Record::default()) };
+                    let ceph = Ceph::new(rados).private().waking(self.wake.clone());
+                    let mut ceph = ceph.numbered_from(self.next).knowing(epoch);
+                    ceph.rest_on(self.epoch);
+                    self.link = Link::Open(Box::new(ceph), naming);
+                }
+                Ok(Said::Named(record)) => {
+                    let Link::Open(_, naming) = &mut self.link else { unreachable!("it was asked") };
+                    *naming = Naming::Done(record);
+                }
+                Ok(Said::Fenced) => {
+                    self.let_go(Link::Fenced);
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
         }
     }
-    fn begin_again(&mut self, instance: Instance, opening: Opening) {
+    fn begin_again(&mut self, instance: Instance) {
         assert!(instance > self.instance, "instances grow");
+        self.let_go(Link::Opening(opening(&self.place, &self.wake)));
+        self.ended += 1;
+        self.instance = instance;
+    }
+    /// What is in flight has no end that is known.
+    fn let_go(&mut self, link: Link) {
         self.epoch = self.epoch();
-        if let Link::Open(mut ceph) = std::mem::replace(&mut self.link, Link::Opening(opening)) {
+        if let Link::Open(mut ceph, _) = std::mem::replace(&mut self.link, link) {
             ceph.end_all(&mut self.done);
             self.next = ceph.next_number();
             // Counted there so far.
             self.ended += ceph.ended();
         }
-        self.ended += 1;
-        self.instance = instance;
     }
     fn epoch(&self) -> Epoch {
         match &self.link {
-            Link::Open(ceph) => ceph.epoch().max(self.epoch),
+            Link::Open(ceph, _) => ceph.epoch().max(self.epoch),
             Link::Opening(_) | Link::Fenced => self.epoch,
         }
     }
@@ -319,37 +314,65 @@ impl Objects {
     }
 }
 
+/// Connects.
+fn opening(place: &Arc<Place>, wake: &Wake) -> Waiting {
+    let place = place.clone();
+    Waiting::begin(wake.clone(), move || {
+        // A service waits for its objects as long as the cluster takes.
+        let rados = place.connect(Duration::MAX)?;
+        let epoch = rados.newest_epoch().map_err(|error| error.why)?;
+        rados.wait_for_newest_map().map_err(|error| error.why)?;
+        Ok(Said::Open(rados, epoch))
+    })
+}
+
+/// Says to those who may fence it by which address this instance is known.
+fn naming(rados: Rados, who: (ClientId, Instance), place: &Arc<Place>, wake: &Wake) -> Waiting {
+    let (place, (client, instance)) = (place.clone(), who);
+    Waiting::begin(wake.clone(), move || {
+        let address = rados.addresses().map_err(|error| error.why)?;
+        let mut store = MetaStore::connect(rados.clone(), &place.name).quiet();
+        let came = instances::come(&mut store, client, instance, &address).map_err(|failure| failure.to_string())?;
+        Ok(came.map_or(Said::Fenced, Said::Named))
+    })
+}
+
 impl ObjectCluster for Objects {
     fn capabilities(&self) -> Capabilities {
         match &self.link {
-            Link::Open(ceph) => ceph.capabilities(),
+            Link::Open(ceph, _) => ceph.capabilities(),
             // Until it is known what it lacks, nothing is done without what it may have.
             Link::Opening(_) | Link::Fenced => Capabilities { fence: true, ..Capabilities::default() },
         }
     }
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
         match &mut self.link {
-            Link::Open(ceph) => ceph.submit(now, operation),
-            Link::Opening(_) => Err(Refused::NotConnected),
+            Link::Open(ceph, Naming::Done(_)) => ceph.submit(now, operation),
+            Link::Open(ceph, unnamed @ Naming::No) => {
+                let who = (self.client, self.instance);
+                *unnamed = Naming::Asking(naming(ceph.rados().clone(), who, &self.place, &self.wake));
+                Err(Refused::NotConnected)
+            }
+            Link::Open(_, Naming::Asking(_)) | Link::Opening(_) => Err(Refused::NotConnected),
             Link::Fenced => Ok(self.end_fenced()),
         }
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
-        if let Link::Open(ceph) = &mut self.link {
+        if let Link::Open(ceph, _) = &mut self.link {
             ObjectCluster::completions(&mut **ceph, into);
         }
     }
     fn fence(&mut self, now: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
         match &mut self.link {
-            Link::Open(ceph) => ceph.fence(now, client, instance),
+            Link::Open(ceph, _) => ceph.fence(now, client, instance),
             Link::Opening(_) => Err(Refused::NotConnected),
             Link::Fenced => Ok(self.end_fenced()),
         }
     }
     fn rest_on(&mut self, epoch: Epoch) {
         self.epoch = self.epoch.max(epoch);
-        if let Link::Open(ceph) = &mut self.link {
+        if let Link::Open(ceph, _) = &mut self.link {
             ceph.rest_on(epoch);
         }
     }
