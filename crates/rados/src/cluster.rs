@@ -133,6 +133,8 @@ pub struct Ceph {
     /// Notifies that wait for an acknowledgement.
     pending: BTreeSet<(WatchId, RequestId)>,
     maps: fencing::Maps,
+    /// Who this is, if somebody asked.
+    identity: Option<fencing::Identity>,
     /// Keys may have bytes 0 in them ([`keys`]).
     private: bool,
     /// Things that have ended so far, for hosts that ask whether there is more.
@@ -141,6 +143,7 @@ pub struct Ceph {
 
 impl Drop for Ceph {
     fn drop(&mut self) {
+        self.leave();
         // librados may still write where these operations read; it is told to stop, and what it may write to stays.
         for (_, running) in std::mem::take(&mut self.running) {
             if let Some(flight) = running.flight {
@@ -188,6 +191,7 @@ impl Ceph {
             watch_heard: Vec::new(),
             pending: BTreeSet::new(),
             maps: fencing::Maps::default(),
+            identity: None,
             private: false,
             ended: 0,
         }
@@ -820,6 +824,9 @@ impl Driven for Ceph {
     }
     fn now(&self) -> Time {
         Time::ZERO + self.begun.elapsed()
+    }
+    fn identity(&mut self) -> Option<(ClientId, Instance)> {
+        self.identify()
     }
     fn turn(&mut self, max: Duration) {
         Self::turn(self, max);

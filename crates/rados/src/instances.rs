@@ -32,7 +32,7 @@ const BLOCKED: Duration = Duration::from_hours(24);
 /// Keys of fenced clients are kept for so long.
 const KEPT: Duration = Duration::from_hours(48);
 /// Who changes keys: a lease's owner matters, and these have none.
-const WHO: &str = "nacre";
+pub(crate) const WHO: &str = "nacre";
 
 /// What is known of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! Fences of other clients, and operations that rest on those of others.
 
 use super::{Ceph, Event};
-use crate::instances;
+use crate::instances::{self, Record};
+use crate::meta::MetaStore;
 use nacre_client::{Done, Failure, OpId, Operation, Refused};
 use nacre_types::{ClientId, Epoch, Instance, Version};
 use nacre_wire::Payload;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Which maps this client has, as far as it was told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +19,38 @@ pub(super) struct Maps {
     asking: bool,
 }
 
+/// A client that can be fenced.
+pub(super) struct Identity {
+    client: ClientId,
+    record: Record,
+}
+/// A client of a command has one.
+const INSTANCE: Instance = Instance(1);
+
 impl Ceph {
+    /// Who this client is; its address is known from now on.
+    pub(super) fn identify(&mut self) -> Option<(ClientId, Instance)> {
+        if self.identity.is_none() {
+            let address = self.rados.addresses().ok()?;
+            // An address is one client's only, with the time that it came at.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+            let hash = blake3::hash(format!("{address} {now}").as_bytes());
+            let client = ClientId(u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes")));
+            let mut store = MetaStore::connect(self.rados.clone(), instances::WHO).quiet();
+            let record = instances::come(&mut store, client, INSTANCE, &address).ok()??;
+            self.identity = Some(Identity { client, record });
+        }
+        self.identity.as_ref().map(|identity| (identity.client, INSTANCE))
+    }
+    /// Who goes with nothing in flight needs no fence any more.
+    pub(super) fn leave(&mut self) {
+        if let Some(Identity { client, record }) = self.identity.take().filter(|_| self.is_idle()) {
+            let mut store = MetaStore::connect(self.rados.clone(), instances::WHO).quiet();
+            // What stays there does no harm.
+            let _ = store.call(&instances::gone(client, INSTANCE, record));
+        }
+    }
+
     /// The newest map that operations here rest on.
     #[must_use]
     pub fn epoch(&self) -> Epoch {

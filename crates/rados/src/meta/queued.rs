@@ -134,18 +134,19 @@ impl Queued {
             let shared = shared.clone();
             move || {
                 let mut said = String::new();
-                while !shared.leaving.load(Ordering::SeqCst) {
+                loop {
                     match make(poke.clone()) {
                         Ok(store) => {
                             drop((make, poke));
                             return Thread { store, shared, asked, watches: BTreeMap::new(), look_at: None }.run();
                         }
+                        Err(_) if shared.leaving.load(Ordering::SeqCst) => return,
                         Err(why) => {
                             if said != why {
                                 shared.say(|heard| heard.said.push(format!("no service metadata yet: {why}")));
                                 said = why;
                             }
-                            std::thread::sleep(CONNECT_AGAIN);
+                            std::thread::park_timeout(CONNECT_AGAIN);
                         }
                     }
                 }
@@ -239,6 +240,7 @@ impl Drop for Queued {
         self.shared.leaving.store(true, Ordering::SeqCst);
         let begun = Instant::now();
         let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
         // What was asked for last, such as that a lease is given back, matters to others.
         while !thread.is_finished() && begun.elapsed() < LEAVE_MAX {
             std::thread::sleep(Duration::from_millis(2));
