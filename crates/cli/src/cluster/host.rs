@@ -16,6 +16,7 @@ use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, 
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, CephEngines, Rados};
 use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId};
+use nacre_wire::fs::registry::PREFIX as FILES;
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
@@ -428,6 +429,13 @@ impl Metadata for MetaStore<Ceph, ConfigKey> {
     }
     fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
         Ok(Self::list(self, &span)?)
+    }
+    fn settle(&mut self, time: Duration) -> Result<()> {
+        let (begun, mut cursor) = (Instant::now(), Cursor::new(MetaSpan::Prefix { prefix: FILES.into() }, 0));
+        while begun.elapsed() < time && !cursor.has_ended() {
+            self.news(&mut cursor, time.saturating_sub(begun.elapsed()))?;
+        }
+        Ok(())
     }
     fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()> {
         let mut cursor = Cursor::new(span, from);

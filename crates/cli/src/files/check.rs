@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// Operations at a time.
 const AT_ONCE: usize = 32;
+/// A server that is silent for so long has no rank any more: somewhat more than its lease.
+const LEASE_MAX: Duration = Duration::from_millis(3_700);
 /// Leases of servers that died have run out after so long.
 const LEASES_MAX: Duration = Duration::from_secs(20);
 /// A repair takes so many steps at most: each looks at everything again.
@@ -91,6 +93,10 @@ impl Own {
     /// first.
     fn one(&self, name: &str, place: &Place) -> Result<Shown> {
         let begun = Instant::now();
+        if place.ceph().is_some() && !one(name, place)?.holders.is_empty() {
+            // Its server may be dead, and nobody there to notice.
+            place.metadata()?.settle(LEASE_MAX)?;
+        }
         loop {
             let shown = one(name, place)?;
             if self.0.is_none() || shown.holders.is_empty() || begun.elapsed() > LEASES_MAX {
