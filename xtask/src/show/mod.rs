@@ -140,6 +140,11 @@ const SCENARIOS: &[Scenario] = &[
         run: files::run,
     },
     Scenario {
+        name: "files-on-ceph",
+        about: "as `files`, with a Ceph cluster as its engine (root, /dev/fuse, Ceph)",
+        run: files::run_on_ceph,
+    },
+    Scenario {
         name: "mounts",
         about: "two mounts, each answer compared with a model, while servers, an OSD and a third mount die (root, /dev/fuse)",
         run: mounts::run,
