@@ -93,7 +93,8 @@ impl Cluster {
         let (nacre, dir, place) = (nacre.to_owned(), dir.to_owned(), dir.as_os_str().to_owned());
         Self { nacre, dir, place, daemons: BTreeMap::new(), faulty: false, changes: Cell::new(0) }
     }
-    /// A Ceph cluster that exists, by its configuration; servers of file systems have their logs in the folder.
+    /// A Ceph cluster that exists, by its configuration; servers of file systems have their logs in
+    /// the folder.
     pub fn on_ceph(nacre: &Path, dir: &Path, conf: &Path) -> Self {
         let mut cluster = Self::at(nacre, dir);
         cluster.place = OsString::from("ceph:");

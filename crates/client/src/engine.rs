@@ -45,8 +45,8 @@ pub trait Engine {
     fn said(&mut self) -> Vec<String>;
 }
 
-/// Another engine, as hosts of services know it. Connections are made while nobody waits: services
-/// are refused for the moment until there is one.
+/// Another engine, as hosts of services know it. Connections are made by threads of its own: until
+/// there is one, services are refused for the moment.
 pub trait Engines: Send + Sync {
     /// Which cluster it is: peers of another one are not talked to.
     fn cluster(&self) -> ClusterId;

@@ -136,7 +136,8 @@ fn turn(role: &mut Placed<Noting>, input: Option<Input>) -> Vec<Output> {
     out
 }
 
-/// A service has a turn after its engine has said something, with that, and hears no one but clients.
+/// A service has a turn after its engine has said something, with that, and hears no one but
+/// clients.
 pub fn what_an_engine_says_is_there_in_the_turn_for_which_it_wakes() {
     let (mut role, fake) = placed(Noting::default());
     assert!(!role.has_calls() && !role.has_monitors() && role.next_deadline() == Time(100));
@@ -153,7 +154,7 @@ pub fn what_an_engine_says_is_there_in_the_turn_for_which_it_wakes() {
     assert_eq!(role.epoch(), Epoch(7), "its peers hear of the map that its objects rest on");
 }
 
-/// Nobody else would wake it.
+/// Nothing else would wake it.
 pub fn what_ends_as_it_is_begun_beside_has_a_turn_of_its_own() {
     let (mut role, fake) = placed(Noting { submits: true, ..Noting::default() });
     fake.world().at_once = true;

@@ -4,8 +4,8 @@
 //!  standby ── takes a rank ──▶ holder          and the next standby is made
 //!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity waits in its place
 //! ```
-//! Each is a client of the cluster of its own, so that one can be fenced without the others; of another
-//! engine's cluster as well as of ours.
+//! Each is a client of the cluster of its own, so that one can be fenced without the others; of
+//! another engine's cluster as well as of ours.
 
 use crate::any_role::AnyRole;
 use crate::clock;
@@ -133,7 +133,8 @@ pub fn run_mds(config: &Config, id: u32, say: &mut dyn FnMut(&str)) -> Result<()
     run(reactor, Servers::new(config, &name, true), say)
 }
 
-/// The same on another engine: it has no folder, so nothing keeps two of one name apart, and nothing has to.
+/// The same on another engine: it has no folder, so nothing keeps two of one name apart, and
+/// nothing has to.
 ///
 /// # Errors
 /// [`StartError`].

@@ -133,7 +133,7 @@ pub struct Ceph {
     /// Notifies that wait for an acknowledgement.
     pending: BTreeSet<(WatchId, RequestId)>,
     maps: fencing::Maps,
-    /// Who this is, if somebody asked.
+    /// Who this is, once that was asked.
     identity: Option<fencing::Identity>,
     /// Keys may have bytes 0 in them ([`keys`]).
     private: bool,
@@ -203,7 +203,8 @@ impl Ceph {
         self.queue.wake_with(wake);
         self
     }
-    /// For objects that nobody but Nacre's services looks into: keys of their maps may have bytes 0 in them.
+    /// For objects that only Nacre's services look into: keys of their maps may have bytes 0 in
+    /// them.
     #[must_use]
     pub fn private(mut self) -> Self {
         self.private = true;
@@ -230,7 +231,8 @@ impl Ceph {
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
-    /// Gives all up that is in flight: it may have happened, or happen yet. What has ended comes first.
+    /// Gives all up that is in flight: it may have happened, or happen yet. What has ended comes
+    /// first.
     pub fn end_all(&mut self, into: &mut Vec<Completion>) {
         ObjectCluster::completions(self, into);
         let under_way = self.running.keys().map(|id| Completion { id: OpId(*id), result: Err(Failure::Unknown) });

@@ -154,7 +154,8 @@ impl Engine for CephEngine {
 
 impl Drop for CephEngine {
     fn drop(&mut self) {
-        // Who goes with nothing in flight needs no fence; of others it is kept by which address they can be fenced.
+        // Who goes with nothing in flight needs no fence; of others it is kept by which address
+        // they can be fenced.
         if let Link::Open(ceph, Naming::Done(record)) = &mut self.objects.link
             && ceph.is_idle()
         {
@@ -171,8 +172,8 @@ enum Said {
     NotYet(String),
     /// The connection, and the newest map that it has.
     Open(Rados, u64),
-    /// Its address is known, and what else is of this client.
-    Named(Record),
+    /// Its address is known, and what else is of this client; and the newest map that it has.
+    Named(Record, u64),
     /// This instance was fenced before it came.
     Fenced,
 }
@@ -216,7 +217,7 @@ impl Waiting {
 enum Link {
     Opening(Waiting),
     Open(Box<Ceph>, Naming),
-    /// Fenced before it came: whatever is begun ends so.
+    /// Fenced before it came: all that is begun ends so.
     Fenced,
 }
 
@@ -268,12 +269,14 @@ impl Objects {
                 Ok(Said::Open(rados, epoch)) => {
                     let naming = if rados.knows_addresses() { Naming::No } else { Naming::Done(Record::default()) };
                     let ceph = Ceph::new(rados).private().waking(self.wake.clone());
-                    let mut ceph = ceph.numbered_from(self.next).knowing(epoch);
+                    let mut ceph = ceph.numbered_from(self.next);
+                    ceph.has_map(epoch);
                     ceph.rest_on(self.epoch);
                     self.link = Link::Open(Box::new(ceph), naming);
                 }
-                Ok(Said::Named(record)) => {
-                    let Link::Open(_, naming) = &mut self.link else { unreachable!("it was asked") };
+                Ok(Said::Named(record, epoch)) => {
+                    let Link::Open(ceph, naming) = &mut self.link else { unreachable!("it was asked") };
+                    ceph.has_map(epoch);
                     *naming = Naming::Done(record);
                 }
                 Ok(Said::Fenced) => {
@@ -320,10 +323,16 @@ fn opening(place: &Arc<Place>, wake: &Wake) -> Waiting {
     Waiting::begin(wake.clone(), move || {
         // A service waits for its objects as long as the cluster takes.
         let rados = place.connect(Duration::MAX)?;
-        let epoch = rados.newest_epoch().map_err(|error| error.why)?;
-        rados.wait_for_newest_map().map_err(|error| error.why)?;
+        let epoch = newest_map(&rados)?;
         Ok(Said::Open(rados, epoch))
     })
+}
+
+/// A map that this connection has, and that is no older than this call.
+fn newest_map(rados: &Rados) -> Result<u64, String> {
+    let epoch = rados.newest_epoch().map_err(|error| error.why)?;
+    rados.wait_for_newest_map().map_err(|error| error.why)?;
+    Ok(epoch)
 }
 
 /// Says to those who may fence it by which address this instance is known.
@@ -333,7 +342,11 @@ fn naming(rados: Rados, who: (ClientId, Instance), place: &Arc<Place>, wake: &Wa
         let address = rados.addresses().map_err(|error| error.why)?;
         let mut store = MetaStore::connect(rados.clone(), &place.name).quiet();
         let came = instances::come(&mut store, client, instance, &address).map_err(|failure| failure.to_string())?;
-        Ok(came.map_or(Said::Fenced, Said::Named))
+        let Some(record) = came else { return Ok(Said::Fenced) };
+        // A standby that takes a rank now rests on what the former holder had fenced, and says so
+        // to its clients.
+        let epoch = newest_map(&rados)?;
+        Ok(Said::Named(record, epoch))
     })
 }
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 pub struct Bounds {
     /// Until a monitor has answered the first time.
     pub connect: Duration,
-    /// An operation on an object; after it, its end is unknown. [`Duration::MAX`]: it is waited for.
+    /// An operation on an object; after it, its end is unknown. [`Duration::MAX`]: it is waited
+    /// for.
     pub operation: Duration,
     /// A command to a daemon.
     pub command: Duration,
@@ -260,7 +261,8 @@ impl Rados {
         })
     }
 
-    /// Ends the client that is known by this address, for so long: OSDs that have a map with that take nothing of it.
+    /// Ends the client that is known by this address, for so long: OSDs that have a map with that
+    /// take nothing of it.
     ///
     /// # Errors
     /// No monitor answers, or this client may not.

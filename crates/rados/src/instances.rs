@@ -6,9 +6,10 @@
 //!                                                └──▶ this client's newest map
 //! ```
 //! Ceph ends clients by address, services by number and instance. Both changes of a key are
-//! compare-and-set: an instance that comes after its own fence is refused, and never sends anything;
-//! one that came before has its address there. Each operation after a fence is sent with a map that
-//! has it, so no OSD takes that operation and still executes what the fenced instance sent.
+//! compare-and-set: an instance that comes after its own fence is refused, and never sends
+//! anything; one that came before has its address there. Each operation after a fence is sent with
+//! a map that has it, so no OSD takes that operation and still executes what the fenced instance
+//! sent.
 //!
 //! Keys of fenced clients go some time after their addresses have left the blocklist.
 //!
@@ -124,7 +125,8 @@ fn change<D: Driven, L: Locate, T>(
     }
 }
 
-/// An instance has come. `None`: it was fenced, and may send nothing; else what is known of its client from now on.
+/// An instance has come. `None`: it was fenced, and may send nothing; else what is known of its
+/// client from now on.
 ///
 /// # Errors
 /// The metadata cannot be changed.
@@ -140,8 +142,8 @@ pub fn come<D: Driven, L: Locate>(
     })
 }
 
-/// What is asked of the metadata when an instance goes that has nothing in flight. Does nothing if others have
-/// written there since it came.
+/// What is asked of the metadata when an instance goes that has nothing in flight. Does nothing if
+/// others have written there since it came.
 #[must_use]
 pub fn gone(client: ClientId, instance: Instance, mut record: Record) -> MetaCall {
     let key = key(client);
@@ -169,8 +171,8 @@ fn prune<D: Driven, L: Locate>(store: &mut MetaStore<D, L>) -> Result<(), MetaFa
     Ok(())
 }
 
-/// Fences an instance of a client and all earlier ones. Returns a number of a map that has it, and that this
-/// connection has. Waits for the cluster.
+/// Fences an instance of a client and all earlier ones. Returns a number of a map that has it, and
+/// that this connection has. Waits for the cluster.
 ///
 /// # Errors
 /// It is not in force.

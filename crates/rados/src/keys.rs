@@ -1,8 +1,8 @@
-//! Keys of ordered maps with bytes 0 in them, for objects that nobody but Nacre's services looks into.
+//! Keys of ordered maps with bytes 0 in them, for objects that only Nacre's services look into.
 //!
 //! librados takes the key after which a listing goes on up to its first byte 0. So a byte 0 becomes
-//! `01 01`, a byte 1 becomes `01 02`: that keeps the order. Other objects' keys are left as they are,
-//! since classes and Ceph's own tools see them, too.
+//! `01 01`, a byte 1 becomes `01 02`: that keeps the order. Other objects' keys are left as they
+//! are, since classes and Ceph's own tools see them, too.
 
 use bytes::Bytes;
 use nacre_wire::msg::client::{SubOp, SubReply};
@@ -57,7 +57,8 @@ pub fn store(ops: &mut [SubOp]) {
     }
 }
 
-/// The keys of its answer, as its caller knows them. What another program has put there stays as it is.
+/// The keys of its answer, as its caller knows them. What another program has put there stays as it
+/// is.
 pub fn restore(replies: &mut [SubReply]) {
     for reply in replies {
         let SubReply::Entries { entries, .. } = reply else { continue };

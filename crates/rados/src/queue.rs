@@ -33,7 +33,7 @@ impl<T> Queue<T> {
             wake: OnceLock::new(),
         }
     }
-    /// Whom to wake, beside a taker that sleeps here, when there is something again.
+    /// What to call, beside waking a taker that sleeps here, when there is something again.
     pub fn wake_with(&self, wake: Wake) {
         assert!(self.wake.set(wake).is_ok(), "a queue has one taker");
     }

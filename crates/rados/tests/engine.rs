@@ -100,7 +100,8 @@ fn a_fenced_instance_does_nothing_more_and_its_client_goes_on_as_the_next() {
     let mut other = Client::open(&conf, base + 1, pool.id);
     assert_eq!(one.set(b"a\0b"), Ok(()), "keys may have bytes 0 in them");
     other.fence(base, 1);
-    // The fencing one's operations bring the map to the object's primary before it is executed there.
+    // The fencing one's operations bring the map to the object's primary before it is executed
+    // there.
     assert_eq!(other.keys(), [b"a\0b"]);
     assert_eq!(one.set(b"late"), Err(FENCED));
     assert_eq!(other.keys(), [b"a\0b"]);
@@ -115,7 +116,8 @@ fn a_fenced_instance_does_nothing_more_and_its_client_goes_on_as_the_next() {
     one.engine.parts().0.rest_on(epoch);
     assert_eq!(one.keys().len(), 2);
 
-    // An instance that is fenced before it has sent anything never does; one of a later number is another.
+    // An instance that is fenced before it has sent anything never does; one of a later number is
+    // another.
     let mut early = Client::open(&conf, base + 2, pool.id);
     other.fence(base + 2, 1);
     assert_eq!(early.set(b"never"), Err(FENCED));
@@ -125,7 +127,7 @@ fn a_fenced_instance_does_nothing_more_and_its_client_goes_on_as_the_next() {
     assert!(one.said.is_empty() && other.said.is_empty() && early.said.is_empty());
     for number in [base, base + 2] {
         let rados = Rados::connect(&conf, "admin", &Bounds::default()).expect("connects");
-        instances::fence(&rados, ClientId(number), Instance(2)).expect("again, as often as anybody wants");
+        instances::fence(&rados, ClientId(number), Instance(2)).expect("again, as often as wanted");
     }
     assert_eq!(one.set(b"late"), Err(FENCED));
 }

@@ -150,6 +150,11 @@ const SCENARIOS: &[Scenario] = &[
         run: mounts::run,
     },
     Scenario {
+        name: "mounts-on-ceph",
+        about: "as `mounts`, with a Ceph cluster as their engine (root, /dev/fuse, Ceph)",
+        run: mounts::run_on_ceph,
+    },
+    Scenario {
         name: "costs",
         about: "CPU of a file system's calls, beside CephFS with ceph-fuse in the same run (root, /dev/fuse; --only nacre)",
         run: costs::run,

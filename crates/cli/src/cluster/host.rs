@@ -568,7 +568,8 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     })?)
 }
 
-/// Runs servers of file systems until they are told to end: of our cluster's folder or file, or of a Ceph cluster.
+/// Runs servers of file systems until they are told to end: of our cluster's folder or file, or of
+/// a Ceph cluster.
 ///
 /// # Errors
 /// When they do not start.

@@ -94,7 +94,7 @@ impl Own {
     fn one(&self, name: &str, place: &Place) -> Result<Shown> {
         let begun = Instant::now();
         if place.ceph().is_some() && !one(name, place)?.holders.is_empty() {
-            // Its server may be dead, and nobody there to notice.
+            // Its server may be dead, and no other one there to notice.
             place.metadata()?.settle(LEASE_MAX)?;
         }
         loop {

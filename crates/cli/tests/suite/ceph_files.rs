@@ -86,7 +86,8 @@ fn read(fs: &FileSystem, ino: Ino) -> Vec<u8> {
     }
 }
 
-/// Two servers, one of which dies; a client that is evicted and goes on; a check with a server and without.
+/// Two servers, one of which dies; a client that is evicted and goes on; a check with a server and
+/// without.
 #[test]
 fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
     let Some(conf) = std::env::var_os("NACRE_TEST_CEPH") else {
@@ -115,7 +116,7 @@ fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
     drop(servers[at].take());
     write(&one, files[8], "later").expect("written");
     one.call(Ask::Sync { ino: None }).expect("safe");
-    let second = site.holder().expect("somebody has answered");
+    let second = site.holder().expect("one has answered");
     assert_ne!(first, second);
     let other = site.open(conf);
     for (n, ino) in files.iter().enumerate() {
@@ -140,7 +141,7 @@ fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
     assert_eq!((&online["clean"], &online["online"]), (&true.into(), &true.into()), "{online:#}");
     drop((one, other));
 
-    // Whoever checks without a server fences the last one: it was killed.
+    // A check without a server fences the last one: it was killed.
     drop(servers);
     let offline = check(&["--repair"]);
     assert_eq!((&offline["clean"], &offline["online"]), (&true.into(), &false.into()), "{offline:#}");

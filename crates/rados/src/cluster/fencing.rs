@@ -56,11 +56,9 @@ impl Ceph {
     pub fn epoch(&self) -> Epoch {
         Epoch(self.maps.known)
     }
-    /// It has this map already.
-    #[must_use]
-    pub fn knowing(mut self, epoch: u64) -> Self {
-        self.maps.known = epoch;
-        self
+    /// It has this map, or a newer one.
+    pub fn has_map(&mut self, epoch: u64) {
+        self.maps.known = self.maps.known.max(epoch);
     }
 
     pub(super) fn begin_fence(&mut self, client: ClientId, instance: Instance) -> Result<OpId, Refused> {

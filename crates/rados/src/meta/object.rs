@@ -56,7 +56,7 @@ pub struct Object<D: Driven, L> {
     locate: L,
     place: Option<(PoolId, ObjectId)>,
     hints: Hints,
-    /// Nobody is told to look: what is changed here is watched by no one.
+    /// No watcher is told to look: what is changed here is watched by none.
     quiet: bool,
     /// Ended, and not asked for yet.
     ended: Vec<Completion>,
@@ -117,7 +117,7 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
-    /// From now on nobody is told to look.
+    /// From now on no watcher is told to look.
     pub const fn quiet(&mut self) {
         self.quiet = true;
     }

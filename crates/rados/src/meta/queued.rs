@@ -1,4 +1,4 @@
-//! The store behind [`Metadata`]: a thread of its own waits for the cluster, so that nobody else has to.
+//! The store behind [`Metadata`]: a thread of its own waits for the cluster.
 //!
 //! ```text
 //!  submit, watch ─▶ channel ─▶ thread: MetaStore ── one call after the other
@@ -9,8 +9,8 @@
 //! Calls are carried out in order. What is refused for the moment is tried again until its caller
 //! gives up, as our own monitors' clients do.
 //!
-//! Invariants: a call ends once; what a watch tells comes in the order of revisions; nothing is told
-//! of a watch that was cancelled.
+//! Invariants: a call ends once; what a watch tells comes in the order of revisions; nothing is
+//! told of a watch that was cancelled.
 
 use super::cursor::Cursor;
 use super::place::Locate;

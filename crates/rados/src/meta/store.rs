@@ -75,7 +75,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    /// Whoever watches finds its changes when he looks by himself: for keys that matter to those only who read them.
+    /// Without hints: watchers find its changes when they look by themselves. For keys that only
+    /// readers care for.
     #[must_use]
     pub fn quiet(mut self) -> Self {
         self.object.quiet();
