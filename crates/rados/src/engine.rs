@@ -16,7 +16,7 @@
 
 use crate::cluster::Ceph;
 use crate::error::RadosError;
-use crate::handle::{Bounds, Rados};
+use crate::handle::{Bounds, Rados, each_address};
 use crate::instances::{self, Record};
 use crate::meta::{ConfigKey, MetaStore, Queued};
 use nacre_client::{
@@ -73,8 +73,8 @@ impl CephEngines {
 }
 
 /// The machine of an address such as `10.0.0.1:0/123` or `v1:[::1]:0/5`.
-fn host_of(address: &str) -> Option<String> {
-    let (socket, _) = address.rsplit_once('/')?;
+fn host_of(addresses: &str) -> Option<String> {
+    let (socket, _) = each_address(addresses).next()?.rsplit_once('/')?;
     let (host, _) = socket.rsplit_once(':')?;
     let host = host.trim_start_matches("v1:").trim_start_matches("v2:");
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -401,6 +401,7 @@ mod tests {
             ("10.0.0.1:0/123", Some("10.0.0.1")),
             ("v1:10.0.0.1:0/123", Some("10.0.0.1")),
             ("v2:[fd00::1]:0/4", Some("fd00::1")),
+            ("[v2:10.0.0.2:0/7,v1:10.0.0.2:0/7]", Some("10.0.0.2")),
             ("[::1]:0/5", Some("::1")),
             ("-", None),
             ("host:0/5", None),

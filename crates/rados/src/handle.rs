@@ -261,12 +261,15 @@ impl Rados {
         })
     }
 
-    /// Ends the client that is known by this address, for so long: OSDs that have a map with that
+    /// Ends the client that is known by these addresses, for so long: OSDs that have a map with that
     /// take nothing of it.
     ///
     /// # Errors
     /// No monitor answers, or this client may not.
-    pub fn blocklist(&self, address: &str, time: Duration) -> Result<(), RadosError> {
+    pub fn blocklist(&self, addresses: &str, time: Duration) -> Result<(), RadosError> {
+        each_address(addresses).try_for_each(|address| self.blocklist_one(address, time))
+    }
+    fn blocklist_one(&self, address: &str, time: Duration) -> Result<(), RadosError> {
         let expire = time.as_secs_f64();
         let new = json!({ "prefix": "osd blocklist", "blocklistop": "add", "addr": address, "expire": expire });
         match self.command(To::Mon, &new, &[]) {
@@ -297,6 +300,14 @@ impl Rados {
     }
 }
 
+/// The addresses in a client's own word for them: one, or a list such as
+/// `[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]`.
+pub(crate) fn each_address(text: &str) -> impl Iterator<Item = &str> {
+    let list = text.strip_prefix("[v").and_then(|list| list.strip_suffix(']'));
+    let list = list.map_or(text, |_| &text[1..text.len() - 1]);
+    list.split(',').map(str::trim).filter(|address| !address.is_empty())
+}
+
 /// Copies what librados allocated, and frees it.
 pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -> Vec<u8> {
     if buffer.is_null() {
@@ -307,5 +318,19 @@ pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -
         let copy = std::slice::from_raw_parts(buffer.cast::<u8>(), length).to_vec();
         (functions.rados_buffer_free)(buffer);
         copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_one_or_a_list() {
+        let all = |text| each_address(text).collect::<Vec<_>>();
+        assert_eq!(all("10.0.0.1:0/5"), ["10.0.0.1:0/5"]);
+        assert_eq!(all("[::1]:0/5"), ["[::1]:0/5"]);
+        assert_eq!(all("[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]"), ["v2:10.0.0.1:0/5", "v1:10.0.0.1:0/5"]);
+        assert_eq!(all("[v2:[::1]:0/5]"), ["v2:[::1]:0/5"]);
     }
 }
