@@ -29,11 +29,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::thread::{Builder, sleep};
-use std::time::Duration;
+use std::thread::{Builder, JoinHandle, park_timeout, sleep};
+use std::time::{Duration, Instant};
 
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);
+/// So long, a client that goes waits for a thread that connects.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// How to reach a cluster.
 #[derive(Clone, Debug)]
@@ -181,18 +183,32 @@ enum Said {
 /// A thread that waits for the cluster, again and again until it has what it is for.
 struct Waiting {
     heard: Receiver<Said>,
-    /// The thread goes on as long as this is there.
-    _wanted: Arc<()>,
+    /// The thread goes on as long as this is.
+    wanted: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        // A process that ends while a thread of its is in the midst of librados crashes.
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < LEAVE_MAX {
+            sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Waiting {
     fn begin(wake: Wake, mut what: impl FnMut() -> Result<Said, String> + Send + 'static) -> Self {
         let (sender, heard) = channel();
-        let wanted = Arc::new(());
-        let still = Arc::downgrade(&wanted);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let still = wanted.clone();
         let run = move || {
             let mut said = String::new();
-            while still.strong_count() > 0 {
+            while still.load(Ordering::SeqCst) {
                 match what() {
                     Ok(what) => {
                         let _ = sender.send(what);
@@ -205,12 +221,12 @@ impl Waiting {
                     }
                     Err(_) => {}
                 }
-                sleep(AGAIN);
+                park_timeout(AGAIN);
             }
         };
         // Without threads there is no cluster: the machine is out of them, or of memory.
-        Builder::new().name("nacre-waits".to_owned()).spawn(run).expect("a thread can be started");
-        Self { heard, _wanted: wanted }
+        let thread = Builder::new().name("nacre-waits".to_owned()).spawn(run).expect("a thread can be started");
+        Self { heard, wanted, thread: Some(thread) }
     }
 }
 
