@@ -123,6 +123,16 @@ pub fn start(dir: &Path, who: &str) -> Result<()> {
     run("start", dir, &[who], SCRIPT_MAX)
 }
 
+/// Ends one daemon as a crash would.
+///
+/// # Errors
+/// When it does not run.
+pub fn kill(dir: &Path, who: &str) -> Result<()> {
+    let path = dir.join("run").join(format!("{who}.pid"));
+    let pid = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    bounded::printed(Command::new("kill").args(["-KILL", pid.trim()]), DOWN_MAX).map(drop)
+}
+
 /// Stops a folder's cluster, if there is one.
 ///
 /// # Errors

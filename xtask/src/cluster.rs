@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub struct Disks<'a> {
 pub struct Cluster {
     nacre: PathBuf,
     dir: PathBuf,
+    /// How commands name it.
+    place: OsString,
     daemons: BTreeMap<String, Child>,
     /// Whether daemons look for faults of their devices in [`Self::faults_file`].
     faulty: bool,
@@ -87,8 +90,16 @@ impl Cluster {
 
     /// A cluster that exists, none of whose daemons runs as a child of ours.
     pub fn at(nacre: &Path, dir: &Path) -> Self {
-        let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
-        Self { nacre, dir, daemons: BTreeMap::new(), faulty: false, changes: Cell::new(0) }
+        let (nacre, dir, place) = (nacre.to_owned(), dir.to_owned(), dir.as_os_str().to_owned());
+        Self { nacre, dir, place, daemons: BTreeMap::new(), faulty: false, changes: Cell::new(0) }
+    }
+    /// A Ceph cluster that exists, by its configuration; servers of file systems have their logs in
+    /// the folder.
+    pub fn on_ceph(nacre: &Path, dir: &Path, conf: &Path) -> Self {
+        let mut cluster = Self::at(nacre, dir);
+        cluster.place = OsString::from("ceph:");
+        cluster.place.push(conf);
+        cluster
     }
 
     /// Its folder.
@@ -106,7 +117,7 @@ impl Cluster {
         let log = File::options().create(true).append(true).open(&path);
         let log = log.with_context(|| format!("opening {}", path.display()))?;
         let mut daemon = Command::new(&self.nacre);
-        daemon.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.dir);
+        daemon.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.place);
         daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         if self.faulty {
             daemon.env("NACRE_DEVICE_FAULTS", self.faults_file());
@@ -187,7 +198,7 @@ impl Cluster {
     /// `nacre --json --cluster DIR`, to which arguments are added.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.nacre);
-        command.args(["--json", "--cluster"]).arg(&self.dir);
+        command.args(["--json", "--cluster"]).arg(&self.place);
         command
     }
 
@@ -253,7 +264,7 @@ impl Drop for Cluster {
             // One that is stopped hears nothing.
             let _ = signal(pid, "CONT");
         }
-        if !self.daemons.is_empty() {
+        if !self.daemons.is_empty() && self.place == self.dir {
             let _ = bounded::output(Command::new(&self.nacre).args(["down", "--dir"]).arg(&self.dir), DOWN_MAX);
         }
         for daemon in self.daemons.values_mut() {

@@ -121,6 +121,7 @@ pub fn test(arguments: &[String]) -> Result<()> {
 }
 
 const ON_CEPH: &str = "tests on a Ceph cluster";
+const COMMANDS_ON_CEPH: &str = "the command line on Ceph";
 
 /// The tests that need a Ceph cluster, on one of their own. Skipped where there can be none; but a
 /// machine that checks others' work (it sets `CI`) must have one: nobody reads what it skipped.
@@ -133,12 +134,21 @@ fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
         }
         return;
     }
+    let mut cluster = None;
     suite.counted(ON_CEPH, || {
         println!("a cluster of Ceph {} comes up", ceph::version());
-        let cluster = ceph::Throwaway::up(&workspace.binary(), &workspace.target.join("test-ceph"), &[])?;
+        let made = ceph::Throwaway::up(&workspace.binary(), &workspace.target.join("test-ceph"), &[])?;
+        let conf = &cluster.insert(made).conf;
         let tests = cargo(["test", "--locked", "--package", "nacre-rados", "--test", "main", "--", "--nocapture"]);
-        tests.env("NACRE_TEST_CEPH", &cluster.conf).count()
+        tests.env("NACRE_TEST_CEPH", conf).count()
     });
+    if let Some(cluster) = &cluster {
+        // Those of its tests that would be skipped without one.
+        let main = ["test", "--locked", "--package", "nacre-cli", "--test", "main"];
+        let those = ["--", "--nocapture", "ceph_", "engines::"];
+        let tests = cargo(main.into_iter().chain(those)).env("NACRE_TEST_CEPH", &cluster.conf);
+        suite.counted(COMMANDS_ON_CEPH, || tests.count());
+    }
 }
 
 /// The fast part, for before a commit.

@@ -137,7 +137,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
                 metadata.get(&key(name))?.is_none(),
                 "there is a file system {name} already; `nacre fs ls` shows it"
             );
-            let mut session = place.connect()?;
+            let mut session = place.connect_for_files()?;
             let mut own = |given: &Option<String>, kind: &str| match given {
                 Some(pool) => pool_id(&mut *session, pool),
                 None => own_pool(&mut *session, &format!("{name}.{kind}")),

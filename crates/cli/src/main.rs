@@ -128,9 +128,9 @@ enum Mon {
 enum Mds {
     /// Run servers of file systems until they are told to end: they take the ranks that have none.
     Run {
-        /// The cluster's folder or file.
+        /// The cluster's folder or file, or ceph:FILE [default: that of --cluster].
         #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        config: Option<PathBuf>,
         /// What it calls itself: mds.ID.
         #[arg(long)]
         id: u32,
@@ -278,7 +278,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         }
         Command::Mon(Mon::Run { config, id }) => host::run_mon(&config, id)?,
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
-        Command::Mds(Mds::Run { config, id }) => host::run_mds(&config, id)?,
+        Command::Mds(Mds::Run { config, id }) => host::run_mds(config.as_deref(), id, place)?,
         Command::Mount(arguments) => mount::run(&arguments, place, out)?,
         Command::Fs(command) => return files::run(&command, place, out),
         Command::Status => admin::show_status(&mut *place.connect()?, out)?,

@@ -1,17 +1,17 @@
 //! `nacre mount`: a file system as a directory of this machine.
 //!
 //! ```text
-//!  nacre mount ──starts──▶ nacre mount --in-background      its log: DIR/run/mount.NAME.log of the cluster's folder
+//!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (`logs` says where)
 //!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to end
 //! ```
 
-use crate::cluster::host::Ending;
+use crate::cluster::host::{self, Ending};
 use crate::cluster::{Place, background};
 use crate::out::Out;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use nacre_gateway::{MountOptions, Mounted};
-use nacre_node::FileSystem;
+use rustix::fs::Access;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -55,9 +55,8 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     // What is wrong here is known before the cluster is asked.
     let dir = nacre_gateway::check(&arguments.dir)?;
-    let cluster = place.path().canonicalize().with_context(|| format!("finding {}", place.path().display()))?;
-    let run = place.run_folder();
-    std::fs::create_dir_all(&run).with_context(|| format!("making {}", run.display()))?;
+    let cluster = place.absolute()?;
+    let run = logs(place)?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command.arg("--cluster").arg(&cluster).args(["--as", place.name(), "mount", "--in-background", "--fs", &name]);
     for text in &arguments.options {
@@ -81,6 +80,26 @@ fn options(name: &str, arguments: &Arguments) -> Result<MountOptions> {
     Ok(options)
 }
 
+/// Where the background process has its log: `run` in the cluster's folder, or beside a Ceph
+/// cluster's configuration; since not everyone may write there, else in a folder of the user's own.
+fn logs(place: &Place) -> Result<PathBuf> {
+    let own = |variable: &str, below: &str| {
+        let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
+        place.ceph().map(|_| PathBuf::from(folder).join(below))
+    };
+    let all = [Some(place.run_folder()), own("XDG_RUNTIME_DIR", "nacre"), own("HOME", ".cache/nacre")];
+    let mut failed = None;
+    for folder in all.into_iter().flatten() {
+        let made = std::fs::create_dir_all(&folder)
+            .and_then(|()| rustix::fs::access(&folder, Access::WRITE_OK).map_err(Into::into));
+        match made {
+            Ok(()) => return Ok(folder),
+            Err(why) => failed = failed.or(Some(anyhow!("making {} for the mount's log: {why}", folder.display()))),
+        }
+    }
+    Err(failed.expect("the cluster's folder was tried"))
+}
+
 /// What this machine is called.
 fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -92,7 +111,7 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
     let mut ready = arguments.in_background.then(background::begin).transpose()?;
     let mut ending = Ending::watch()?;
     let about = format!("{} on {}, process {}", arguments.dir.display(), host(), std::process::id());
-    let files = FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, &about)?;
+    let files = host::file_system(place, name, &about)?;
     let mounted: Mounted = nacre_gateway::mount(files, &arguments.dir, options)?;
     if let Some(ready) = &mut ready {
         ready.announce(begun.elapsed(), &[])?;

@@ -1,6 +1,8 @@
 //! The built binary as people and scripts meet it: what it prints, where, and with which exit code.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests of a host crate
 
+#[path = "suite/ceph_files.rs"]
+mod ceph_files;
 #[path = "suite/ceph_metadata.rs"]
 mod ceph_metadata;
 #[path = "suite/claims.rs"]

@@ -7,8 +7,8 @@
 //!                        └─ Subscribe ─▶ monitors
 //! ```
 //! Services use the traits [`ObjectCluster`] and [`Metadata`] and know nothing else (DESIGN §3,
-//! Client; ADRs 0002, 0006); [`Served`] makes a role of one. Service metadata is asked for by
-//! [`MetaClient`], a role beside [`Client`].
+//! Client; ADRs 0002, 0006); [`Served`] makes a role of one, and [`Beside`] one that works on
+//! another engine. Service metadata is asked for by [`MetaClient`], a role beside [`Client`].
 //!
 //! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is
 //! refused, not queued; operations on one object are sent, and sent again, in the order of their
@@ -18,6 +18,7 @@
 
 mod cluster;
 mod driven;
+mod engine;
 mod fencing;
 mod heard;
 mod meta;
@@ -33,6 +34,7 @@ pub use cluster::{
     WatchId,
 };
 pub use driven::Driven;
+pub use engine::{Beside, Engine, Engines, Placed, Wake};
 pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 pub use metadata::Metadata;
 #[cfg(feature = "mutants")]

@@ -1,6 +1,7 @@
 //! The client's role, told by its tests what others would say. One binary; a module per part.
 #![allow(missing_docs, reason = "tests")]
 
+mod beside;
 mod fences;
 mod meta;
 mod requests;
@@ -17,6 +18,10 @@ macro_rules! tests {
 }
 
 tests! {
+    beside:
+        what_an_engine_says_is_there_in_the_turn_for_which_it_wakes,
+        what_ends_as_it_is_begun_beside_has_a_turn_of_its_own,
+        an_engine_goes_on_as_a_later_instance;
     fences:
         a_fence_ends_with_the_map_that_has_it,
         a_fence_is_asked_for_until_it_is_there_or_refused,

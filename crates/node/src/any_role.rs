@@ -1,7 +1,7 @@
 //! Any of the roles that this host runs, and what it asks them besides [`Role`].
 
 use crate::access::Access;
-use nacre_client::{Served, Service};
+use nacre_client::{Placed, Service};
 use nacre_mds::server::Server;
 use nacre_mon::Mon;
 use nacre_osd::Osd;
@@ -9,8 +9,8 @@ use nacre_role::{Input, Output, Role};
 use nacre_types::{Epoch, Instance, Time};
 use nacre_wire::ClusterMap;
 
-/// A service of any kind, with the client of the cluster that it is.
-pub type AnyService = Served<Box<dyn Service + Send>>;
+/// A service of any kind, with the client of a cluster that it is.
+pub type AnyService = Placed<Box<dyn Service + Send>>;
 
 /// See the module head.
 pub enum AnyRole {
@@ -19,7 +19,7 @@ pub enum AnyRole {
     Client(Box<Access>),
     Service(Box<AnyService>),
     /// The server of a file system's rank, or one that waits for a rank.
-    Mds(Box<Served<Server>>),
+    Mds(Box<Placed<Server>>),
 }
 
 impl AnyRole {
@@ -73,7 +73,20 @@ impl AnyRole {
     }
     /// Whether it needs a connection to the monitors.
     pub fn wants_mon_session(&self) -> bool {
-        !matches!(self, Self::Mon(_))
+        match self {
+            Self::Mon(_) => false,
+            Self::Osd(_) | Self::Client(_) => true,
+            Self::Service(service) => service.has_monitors(),
+            Self::Mds(server) => server.has_monitors(),
+        }
+    }
+    /// Whether a service's callers, or its engine, have left something for it.
+    pub fn has_calls(&self) -> bool {
+        match self {
+            Self::Service(service) => service.has_calls(),
+            Self::Mds(server) => server.has_calls(),
+            Self::Mon(_) | Self::Osd(_) | Self::Client(_) => false,
+        }
     }
     /// Whether it takes more work from clients.
     pub fn wants_client_work(&self) -> bool {

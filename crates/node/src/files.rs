@@ -16,7 +16,7 @@ use crate::error::{Error, StartError};
 use crate::reactor::{NodeParts, Reactor};
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
-use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
+use nacre_client::{Beside, ClientConfig, Engines, Metadata, ObjectCluster, Placed, Served, Service};
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
@@ -231,6 +231,25 @@ impl FileSystem {
     /// As there.
     pub fn connect_for(cluster: impl AsRef<Path>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
         let config = Config::load(cluster.as_ref())?;
+        Self::open(client, name, about, move |waker| Ok((daemon::reactor(&config, waker, 0)?, None)))
+    }
+    /// The same on another engine.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_on(engines: Arc<dyn Engines>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
+        Self::open(client, name, about, move |waker| {
+            Ok((Reactor::new(engines.cluster(), BTreeMap::new(), waker, 0)?, Some(engines)))
+        })
+    }
+
+    /// With a reactor that is made on the client's thread, and the engine, if it is not ours.
+    fn open(
+        client: &str,
+        name: &str,
+        about: &str,
+        make: impl FnOnce(Arc<Waker>) -> Result<(Reactor, Option<Arc<dyn Engines>>), StartError> + Send + 'static,
+    ) -> Result<Self, Error> {
         let waker = daemon::waker()?;
         let calls = Mutex::new(Calls::default());
         let inbox = Arc::new(Inbox {
@@ -247,8 +266,8 @@ impl FileSystem {
             let (inbox, stop) = (inbox.clone(), stop.clone());
             let (client, name, about) = (client.to_owned(), name.to_owned(), Name::from(about));
             move || {
-                let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
-                    let who = add_caller(&mut reactor, inbox, id, (&client, &name, about))?;
+                let made = make(waker).and_then(|(mut reactor, engines)| {
+                    let who = add_caller(&mut reactor, engines.as_deref(), inbox, id, (&client, &name, about))?;
                     Ok((reactor, who))
                 });
                 let (mut reactor, who) = match made {
@@ -264,7 +283,7 @@ impl FileSystem {
                 daemon::drain(&mut reactor);
             }
         };
-        let failed = |error| StartError::Io { doing: "start a thread for", path: cluster.as_ref().to_owned(), error };
+        let failed = |error| StartError::Io { doing: "start a thread for", path: name.into(), error };
         let thread = std::thread::Builder::new().name("nacre-files".to_owned()).spawn(run).map_err(failed)?;
         block_on(receiver).unwrap_or(Ok(()))?;
         let files = Self(Arc::new(Running { id, inbox, stop, thread: Some(thread) }));
@@ -398,6 +417,7 @@ impl FileSystem {
 /// Adds the client to a reactor.
 fn add_caller(
     reactor: &mut Reactor,
+    engines: Option<&dyn Engines>,
     inbox: Arc<Inbox>,
     id: ClientId,
     (client, name, about): (&str, &str, Name),
@@ -417,7 +437,13 @@ fn add_caller(
     *inbox.client() = Some(fs);
     let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new(), owed_at: Time::MAX };
     let service: Box<dyn Service + Send> = Box::new(caller);
-    let role = AnyRole::Service(Box::new(Served::new(service, config, clock::now())));
+    let role = match engines {
+        None => Placed::Ours(Served::new(service, config, clock::now())),
+        Some(engines) => {
+            Placed::Other(Beside::new(service, engines.open(id, instance, reactor.waker().on_other_threads())))
+        }
+    };
+    let role = AnyRole::Service(Box::new(role));
     let (entity, name) = (Entity::Client(id), client.into());
     reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener: None })?;
     Ok(entity)

@@ -78,5 +78,5 @@ pub use meta::MetaWatcher;
 pub use moved::Moved;
 pub use net::is_free as port_is_free;
 pub use pipelined::{Pipelined, ProgramsHere};
-pub use servers::run_mds;
+pub use servers::{run_mds, run_mds_on};
 pub use watch::{Notified, Watcher};

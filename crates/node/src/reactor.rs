@@ -29,6 +29,8 @@
 
 mod again;
 mod ending;
+#[cfg(test)]
+mod engines;
 mod handshake;
 #[cfg(test)]
 mod meeting;

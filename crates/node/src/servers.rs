@@ -4,7 +4,8 @@
 //!  standby ── takes a rank ──▶ holder          and the next standby is made
 //!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity waits in its place
 //! ```
-//! Each is a client of the cluster of its own, so that one can be fenced without the others.
+//! Each is a client of the cluster of its own, so that one can be fenced without the others; of
+//! another engine's cluster as well as of ours.
 
 use crate::any_role::AnyRole;
 use crate::clock;
@@ -15,13 +16,14 @@ use crate::error::StartError;
 use crate::locks::Lock;
 use crate::net;
 use crate::reactor::{NodeParts, Reactor};
-use nacre_client::{ClientConfig, Served};
+use nacre_client::{Beside, ClientConfig, Engines, Placed, Served};
 use nacre_mds::mds::MdsLimits;
 use nacre_mds::server::{Server, ServerConfig};
 use nacre_types::{ClientId, Entity, Time};
 use nacre_wire::fs::FsHolder;
 use nacre_wire::map::Address;
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -39,6 +41,8 @@ pub struct Servers {
     name: String,
     /// Where they listen, each on a port of its own; `None`: only callers of this process reach them.
     host: Option<IpAddr>,
+    /// What they work on, if it is not ours.
+    engines: Option<Arc<dyn Engines>>,
     all: Vec<Entity>,
     not_before: Time,
 }
@@ -48,7 +52,15 @@ impl Servers {
         // Where the daemons are that everyone reaches.
         let first = config.mons.values().find_map(|entry| net::parse(&entry.address));
         let host = first.map(|address| address.ip()).filter(|_| listen);
-        Self { name: name.to_owned(), host, all: Vec::new(), not_before: Time::ZERO }
+        Self { name: name.to_owned(), host, engines: None, all: Vec::new(), not_before: Time::ZERO }
+    }
+    /// On another engine.
+    fn beside(engines: Arc<dyn Engines>, name: &str) -> Self {
+        // Without authentication nothing of ours listens on other addresses than loopback's.
+        let host: Option<IpAddr> = engines.host().parse().ok();
+        let host = host.filter(IpAddr::is_loopback).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let (all, not_before) = (Vec::new(), Time::ZERO);
+        Self { name: name.to_owned(), host: Some(host), engines: Some(engines), all, not_before }
     }
 
     /// Sees to it that there is a standby, and no one that has halted.
@@ -66,7 +78,7 @@ impl Servers {
             !gone
         });
         let has_rank = |who: &&Entity| match reactor.node(**who).map(|node| &node.role) {
-            Some(AnyRole::Mds(server)) => server.service.rank().is_some(),
+            Some(AnyRole::Mds(server)) => server.service().rank().is_some(),
             _ => false,
         };
         let holders = self.all.iter().filter(has_rank).count();
@@ -87,7 +99,14 @@ impl Servers {
         let me = FsHolder { client: id.0, instance: config.instance, address, name: self.name.as_str().into() };
         let delay = DELAY * u32::try_from(holders).unwrap_or(u32::MAX);
         let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero, limits: MdsLimits::default() });
-        let role = AnyRole::Mds(Box::new(Served::new(server, config, clock::now())));
+        let role = match &self.engines {
+            None => Placed::Ours(Served::new(server, config, clock::now())),
+            Some(engines) => {
+                let engine = engines.open(id, config.instance, reactor.waker().on_other_threads());
+                Placed::Other(Beside::new(server, engine))
+            }
+        };
+        let role = AnyRole::Mds(Box::new(role));
         let entity = Entity::Client(id);
         let name = crate::cluster::ADMIN.into();
         reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener })?;
@@ -110,11 +129,24 @@ impl Servers {
 pub fn run_mds(config: &Config, id: u32, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
     let name = format!("mds.{id}");
     let _lock = Lock::daemon(config, &name)?;
-    let mut reactor = daemon::reactor(config, daemon::waker()?, 0)?;
+    let reactor = daemon::reactor(config, daemon::waker()?, 0)?;
+    run(reactor, Servers::new(config, &name, true), say)
+}
+
+/// The same on another engine: it has no folder, so nothing keeps two of one name apart, and
+/// nothing has to.
+///
+/// # Errors
+/// [`StartError`].
+pub fn run_mds_on(engines: Arc<dyn Engines>, id: u32, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    let reactor = Reactor::new(engines.cluster(), BTreeMap::new(), daemon::waker()?, 0)?;
+    run(reactor, Servers::beside(engines, &format!("mds.{id}")), say)
+}
+
+fn run(mut reactor: Reactor, mut servers: Servers, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
     let told = Arc::new(AtomicBool::new(false));
     reactor.watch_signal(daemon::signals(&told)?)?;
     reactor.end_within(told, LATE, |why| daemon::end_process(why, 0));
-    let mut servers = Servers::new(config, &name, true);
     while !reactor.is_signalled() {
         servers.look(&mut reactor)?;
         reactor.turn(Duration::from_secs(1));

@@ -7,6 +7,7 @@
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const AWAKE: u8 = 0;
@@ -31,6 +32,12 @@ impl Waker {
             // Fails only if the counter is full, and then the reactor wakes up anyway.
             let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// The same, for threads that know nothing of this host.
+    pub fn on_other_threads(self: &Arc<Self>) -> nacre_client::Wake {
+        let waker = self.clone();
+        Arc::new(move || waker.wake())
     }
 
     /// Whether the reactor may sleep: nobody has called since it woke up.

@@ -4,6 +4,8 @@
 
 use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::handle::{Rados, To};
+use nacre_client::Failure;
+use nacre_types::{ClientId, Instance};
 use serde_json::{Map, Value, json};
 
 /// Answers one.
@@ -23,6 +25,7 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
         "status" => status(cluster),
         "health" => Ok(health(&cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?)),
         "df" => space(cluster),
+        "fence add" => fence(cluster, request),
         "program prepare" | "program ls" | "program show" | "program install" | "program activate" | "program rm" => {
             crate::programs::command(cluster, request)
         }
@@ -34,6 +37,22 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
             ),
         }),
     }
+}
+
+/// Ends a client of Nacre's that has said by which address it is known.
+fn fence(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
+    let entity = request["entity"].as_str().unwrap_or_default();
+    let client = entity.strip_prefix("client.").and_then(|number| number.parse().ok()).map(ClientId);
+    let client = client.ok_or_else(|| RadosError {
+        code: EINVAL,
+        why: format!("`{entity}` is no client of Nacre's on a Ceph cluster; `ceph osd blocklist` ends others"),
+    })?;
+    let instance = request["instance"].as_u64().map_or(Instance(u64::MAX), Instance);
+    crate::instances::fence(cluster, client, instance).map_err(|failure| match failure {
+        Failure::Foreign { code, why } => RadosError { code, why },
+        other => RadosError { code: EINVAL, why: other.to_string() },
+    })?;
+    Ok(json!({ "entity": entity, "instance": instance.0 }))
 }
 
 fn rows<'v>(value: &'v Value, field: &str) -> &'v [Value] {

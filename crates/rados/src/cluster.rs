@@ -5,6 +5,7 @@
 //! order.
 
 mod calls;
+mod fencing;
 mod locks;
 mod source;
 mod watching;
@@ -16,6 +17,7 @@ use crate::ffi;
 use crate::flight::{Completion as Ending, Flight};
 use crate::handle::Rados;
 use crate::judge::{Judged, State, Whole, judge};
+use crate::keys;
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
 use crate::programs::classes::{Active, Classes, Installed};
@@ -24,10 +26,10 @@ use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Wake, WatchError,
+    WatchEvent, WatchId,
 };
-use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::check::check_operation;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
@@ -57,6 +59,10 @@ enum Event {
     Watchers(u64, Result<Vec<Watcher>, RadosError>),
     /// Something happened to a watch.
     Watch(WatchId, Heard),
+    /// A fence is in force since this map, or is not.
+    Fenced(u64, Result<u64, Failure>),
+    /// This client has this map, or a newer one.
+    Maps(Option<u64>),
 }
 
 /// What is in flight of an operation.
@@ -126,10 +132,18 @@ pub struct Ceph {
     watch_heard: Vec<WatchEvent>,
     /// Notifies that wait for an acknowledgement.
     pending: BTreeSet<(WatchId, RequestId)>,
+    maps: fencing::Maps,
+    /// Who this is, once that was asked.
+    identity: Option<fencing::Identity>,
+    /// Keys may have bytes 0 in them ([`keys`]).
+    private: bool,
+    /// Things that have ended so far, for hosts that ask whether there is more.
+    ended: u64,
 }
 
 impl Drop for Ceph {
     fn drop(&mut self) {
+        self.leave();
         // librados may still write where these operations read; it is told to stop, and what it may write to stays.
         for (_, running) in std::mem::take(&mut self.running) {
             if let Some(flight) = running.flight {
@@ -176,7 +190,53 @@ impl Ceph {
             watches: BTreeMap::new(),
             watch_heard: Vec::new(),
             pending: BTreeSet::new(),
+            maps: fencing::Maps::default(),
+            identity: None,
+            private: false,
+            ended: 0,
         }
+    }
+
+    /// With a host that is woken, on librados' threads, when there is something to take note of.
+    #[must_use]
+    pub fn waking(self, wake: Wake) -> Self {
+        self.queue.wake_with(wake);
+        self
+    }
+    /// For objects that only Nacre's services look into: keys of their maps may have bytes 0 in
+    /// them.
+    #[must_use]
+    pub fn private(mut self) -> Self {
+        self.private = true;
+        self
+    }
+    /// With numbers of operations from here on.
+    #[must_use]
+    pub fn numbered_from(mut self, next: u64) -> Self {
+        self.next = next;
+        self
+    }
+    /// The number of the next operation.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.next
+    }
+    /// Things that have ended so far.
+    #[must_use]
+    pub const fn ended(&self) -> u64 {
+        self.ended
+    }
+    /// Whether nothing is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+    /// Gives all up that is in flight: it may have happened, or happen yet. What has ended comes
+    /// first.
+    pub fn end_all(&mut self, into: &mut Vec<Completion>) {
+        ObjectCluster::completions(self, into);
+        let under_way = self.running.keys().map(|id| Completion { id: OpId(*id), result: Err(Failure::Unknown) });
+        into.extend(under_way);
     }
 
     /// The connection.
@@ -373,7 +433,7 @@ impl Ceph {
 
     fn heard(&mut self, event: Event) {
         match event {
-            Event::Ended(id) => self.ended(id),
+            Event::Ended(id) => self.stage_ended(id),
             Event::Page(id, Ok(page)) => {
                 let next = page.next.map(|cursor| self.cursors.keep(cursor));
                 let results = vec![SubReply::Objects { objects: page.objects, next }];
@@ -392,11 +452,13 @@ impl Ceph {
                 self.end(id, Err(failed));
             }
             Event::Watch(watch, heard) => self.heard_of(watch, heard),
+            Event::Fenced(id, result) => self.fenced(id, result),
+            Event::Maps(has) => self.maps_came(has),
         }
     }
 
     /// An operation's stage has ended.
-    fn ended(&mut self, id: u64) {
+    fn stage_ended(&mut self, id: u64) {
         let Some(running) = self.running.get_mut(&id) else { return };
         let flight = running.flight.take().expect("what has ended was in flight");
         let (result, number) = flight.completion.result();
@@ -539,8 +601,12 @@ impl Ceph {
         self.bytes -= running.bytes;
         if let Ok(done) = &mut result {
             running.tell_activations(done);
+            if self.private {
+                keys::restore(&mut done.results);
+            }
         }
         self.done.push(Completion { id: OpId(id), result });
+        self.ended += 1;
         if self.held.is_empty() {
             return;
         }
@@ -699,15 +765,21 @@ impl ObjectCluster for Ceph {
             exec_reads_own_writes: false,
             exec_writes_return: false,
             own_writes: false,
-            fence: false,
+            fence: self.rados.knows_addresses(),
             list_snaps: false,
             zero_bytes: false,
         }
     }
 
-    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+    fn submit(&mut self, _: Time, mut operation: Operation) -> Result<OpId, Refused> {
+        if self.awaits_map() {
+            return Err(Refused::NotConnected);
+        }
         let waits = (!self.held.is_empty()).then(|| (operation.pool, operation.object.clone()));
         let valid = check_operation(&operation.ops, &operation.payload);
+        if self.private {
+            keys::store(&mut operation.ops);
+        }
         let id = self.admit(operation)?;
         let waits = waits.and_then(|key| self.held.get_mut(&key)).map(|held| held.waiting.push_back(id)).is_some();
         match valid {
@@ -721,6 +793,13 @@ impl ObjectCluster for Ceph {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         self.turn(Duration::ZERO);
         into.append(&mut self.done);
+    }
+
+    fn fence(&mut self, _: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        self.begin_fence(client, instance)
+    }
+    fn rest_on(&mut self, epoch: Epoch) {
+        self.begin_to_rest_on(epoch);
     }
 
     fn watch(&mut self, _: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
@@ -747,6 +826,9 @@ impl Driven for Ceph {
     }
     fn now(&self) -> Time {
         Time::ZERO + self.begun.elapsed()
+    }
+    fn identity(&mut self) -> Option<(ClientId, Instance)> {
+        self.identify()
     }
     fn turn(&mut self, max: Duration) {
         Self::turn(self, max);

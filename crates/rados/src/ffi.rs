@@ -2,7 +2,7 @@
 //! (`layers.toml` keeps it a library of this crate alone).
 //!
 //! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but
-//! for none. Nothing outside this crate's wrappers calls them.
+//! for `rados_getaddrs`. Nothing outside this crate's wrappers calls them.
 
 #![allow(non_camel_case_types, clippy::type_complexity, clippy::upper_case_acronyms)]
 
@@ -75,6 +75,8 @@ macro_rules! functions {
         /// The library's functions.
         pub struct Functions {
             $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+            /// By which addresses a client is known to daemons; some releases of Ceph 14 lack it.
+            pub rados_getaddrs: Option<unsafe extern "C" fn(rados_t, *mut *mut c_char) -> c_int>,
         }
         impl Functions {
             /// # Safety
@@ -88,6 +90,11 @@ macro_rules! functions {
                         };
                         *found?
                     },)*
+                    rados_getaddrs: {
+                        // SAFETY: as above.
+                        let found = unsafe { library.get(b"rados_getaddrs\0") };
+                        found.ok().map(|function| *function)
+                    },
                 })
             }
         }

@@ -92,8 +92,9 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Gives up ownership: librados may still write into the outs, and nobody will know when it has stopped.
+    /// Gives up ownership: librados may still write into the outs, and when it has stopped is not
+    /// known. A notify that ends later uses its context, without a reference of its own.
     pub fn leak(self) {
-        std::mem::forget(self.outs);
+        std::mem::forget(self);
     }
 }

@@ -1,9 +1,10 @@
 //! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, for no
 //! longer than [`Bounds`] say.
 
-use crate::error::{EINVAL, RadosError};
+use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::ffi::{Functions, functions, rados_t};
-use serde_json::Value;
+use nacre_types::ClusterId;
+use serde_json::{Value, json};
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -15,7 +16,8 @@ use std::time::Duration;
 pub struct Bounds {
     /// Until a monitor has answered the first time.
     pub connect: Duration,
-    /// An operation on an object; after it, its end is unknown.
+    /// An operation on an object; after it, its end is unknown. [`Duration::MAX`]: it is waited
+    /// for.
     pub operation: Duration,
     /// A command to a daemon.
     pub command: Duration,
@@ -89,7 +91,10 @@ impl Rados {
         if read < 0 {
             return Err(RadosError::of(read, format_args!("{} is not a configuration of Ceph", conf.display())));
         }
-        let seconds = |duration: Duration| duration.as_secs_f64().ceil().max(1.0).to_string();
+        let seconds = |duration: Duration| match duration {
+            Duration::MAX => "0".to_owned(),
+            bound => bound.as_secs_f64().ceil().max(1.0).to_string(),
+        };
         for (option, value) in [
             ("client_mount_timeout", seconds(bounds.connect)),
             ("rados_mon_op_timeout", seconds(bounds.command)),
@@ -203,6 +208,80 @@ impl Rados {
             .map_err(|error| RadosError { code: EINVAL, why: format!("the answer to {request} is not JSON: {error}") })
     }
 
+    /// The cluster's own number.
+    ///
+    /// # Errors
+    /// No monitor answers.
+    pub fn cluster(&self) -> Result<ClusterId, RadosError> {
+        let said = self.ask(To::Mon, json!({ "prefix": "fsid" }))?;
+        let digits: String = said["fsid"].as_str().unwrap_or_default().chars().filter(|c| *c != '-').collect();
+        u128::from_str_radix(&digits, 16).map(ClusterId).map_err(|_| RadosError {
+            code: EINVAL,
+            why: format!("`ceph fsid` says {said}, which is no cluster's number"),
+        })
+    }
+
+    /// Whether this library says by which address its client is known ([`Self::addresses`]).
+    #[must_use]
+    pub fn knows_addresses(&self) -> bool {
+        self.functions().rados_getaddrs.is_some()
+    }
+
+    /// By which address daemons know this client, as blocklists name it: `IP:0/NONCE`.
+    ///
+    /// # Errors
+    /// This librados does not say.
+    pub fn addresses(&self) -> Result<String, RadosError> {
+        let Some(getaddrs) = self.functions().rados_getaddrs else {
+            let why = "this librados does not say by which address its clients are known: it is older than Ceph 15";
+            return Err(RadosError { code: EOPNOTSUPP, why: why.to_owned() });
+        };
+        let mut text: *mut c_char = ptr::null_mut();
+        // SAFETY: connected; what it returns is freed below.
+        let result = unsafe { getaddrs(self.raw(), &raw mut text) };
+        if result < 0 || text.is_null() {
+            return Err(RadosError::of(result, "asking for this client's address"));
+        }
+        // SAFETY: librados returns a string that ends with a byte 0.
+        let length = unsafe { std::ffi::CStr::from_ptr(text) }.to_bytes().len();
+        let text = String::from_utf8_lossy(&taken(self.functions(), text, length)).into_owned();
+        Ok(text)
+    }
+
+    /// The number of the newest map.
+    ///
+    /// # Errors
+    /// No monitor answers.
+    pub fn newest_epoch(&self) -> Result<u64, RadosError> {
+        // Of those commands that name it the one with the shortest answer.
+        let said = self.ask(To::Mon, json!({ "prefix": "osd getmaxosd" }))?;
+        said["epoch"].as_u64().ok_or_else(|| RadosError {
+            code: EINVAL,
+            why: format!("`ceph osd getmaxosd` says {said}, which names no epoch"),
+        })
+    }
+
+    /// Ends the client that is known by these addresses, for so long: OSDs that have a map with that
+    /// take nothing of it.
+    ///
+    /// # Errors
+    /// No monitor answers, or this client may not.
+    pub fn blocklist(&self, addresses: &str, time: Duration) -> Result<(), RadosError> {
+        each_address(addresses).try_for_each(|address| self.blocklist_one(address, time))
+    }
+    fn blocklist_one(&self, address: &str, time: Duration) -> Result<(), RadosError> {
+        let expire = time.as_secs_f64();
+        let new = json!({ "prefix": "osd blocklist", "blocklistop": "add", "addr": address, "expire": expire });
+        match self.command(To::Mon, &new, &[]) {
+            // Its name before Ceph 16.
+            Err(RadosError { code: EINVAL, .. }) => {
+                let old = json!({ "prefix": "osd blacklist", "blacklistop": "add", "addr": address, "expire": expire });
+                self.command(To::Mon, &old, &[]).map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
+
     /// A pool's number; `None` if this client's map has no such pool.
     ///
     /// # Errors
@@ -221,6 +300,14 @@ impl Rados {
     }
 }
 
+/// The addresses in a client's own word for them: one, or a list such as
+/// `[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]`.
+pub(crate) fn each_address(text: &str) -> impl Iterator<Item = &str> {
+    let list = text.strip_prefix("[v").and_then(|list| list.strip_suffix(']'));
+    let list = list.map_or(text, |_| &text[1..text.len() - 1]);
+    list.split(',').map(str::trim).filter(|address| !address.is_empty())
+}
+
 /// Copies what librados allocated, and frees it.
 pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -> Vec<u8> {
     if buffer.is_null() {
@@ -231,5 +318,19 @@ pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -
         let copy = std::slice::from_raw_parts(buffer.cast::<u8>(), length).to_vec();
         (functions.rados_buffer_free)(buffer);
         copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_one_or_a_list() {
+        let all = |text| each_address(text).collect::<Vec<_>>();
+        assert_eq!(all("10.0.0.1:0/5"), ["10.0.0.1:0/5"]);
+        assert_eq!(all("[::1]:0/5"), ["[::1]:0/5"]);
+        assert_eq!(all("[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]"), ["v2:10.0.0.1:0/5", "v1:10.0.0.1:0/5"]);
+        assert_eq!(all("[v2:[::1]:0/5]"), ["v2:[::1]:0/5"]);
     }
 }

@@ -8,9 +8,11 @@
 //!
 //! * [`plan`], `judge`: what an operation means, pure;
 //! * [`cluster`]: operations in flight;
+//! * [`keys`]: keys with bytes 0 in them;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
 //! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
 //! * [`meta`]: service metadata in an object;
+//! * [`engine`]: all that for services with a host of ours; [`instances`]: who can be fenced, and is;
 //! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails
@@ -33,12 +35,15 @@ pub mod admin;
 pub mod cluster;
 mod compound;
 mod context;
+pub mod engine;
 pub mod error;
 mod ffi;
 mod flight;
 pub mod handle;
 pub mod home;
+pub mod instances;
 mod judge;
+pub mod keys;
 mod listing;
 mod lock;
 mod lua;
@@ -50,6 +55,7 @@ mod watch;
 mod worker;
 
 pub use cluster::Ceph;
+pub use engine::CephEngines;
 pub use error::RadosError;
 pub use handle::{Bounds, Rados, To};
 pub use listing::GROUPS;

@@ -2,17 +2,21 @@
 //!
 //! ```text
 //!  librados' finisher ─▶ Queue::push ─▶ (mutex, condition) ─▶ Queue::take: all that is there, at once
+//!                              └─ the first: wake ─▶ a reactor, which takes without waiting
 //! ```
 //!
 //! A callback only appends; it wakes the taker when that sleeps, so that a burst of answers costs one wake-up.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use nacre_client::Wake;
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// See the module head.
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     ready: Condvar,
+    /// A taker that sleeps elsewhere.
+    wake: OnceLock<Wake>,
 }
 
 struct State<T> {
@@ -23,16 +27,30 @@ struct State<T> {
 impl<T> Queue<T> {
     /// An empty one.
     pub fn new() -> Self {
-        Self { state: Mutex::new(State { ended: Vec::new(), sleeping: false }), ready: Condvar::new() }
+        Self {
+            state: Mutex::new(State { ended: Vec::new(), sleeping: false }),
+            ready: Condvar::new(),
+            wake: OnceLock::new(),
+        }
+    }
+    /// What to call, beside waking a taker that sleeps here, when there is something again.
+    pub fn wake_with(&self, wake: Wake) {
+        assert!(self.wake.set(wake).is_ok(), "a queue has one taker");
     }
     /// Appends.
     pub fn push(&self, ended: T) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = state.ended.is_empty();
         state.ended.push(ended);
         if state.sleeping {
             state.sleeping = false;
             drop(state);
             self.ready.notify_one();
+        } else {
+            drop(state);
+        }
+        if let Some(wake) = self.wake.get().filter(|_| first) {
+            wake();
         }
     }
     /// Takes all there is, waiting at most `max` for something.
@@ -72,5 +90,23 @@ mod tests {
         assert_eq!(all, (0..1000).collect::<Vec<_>>());
         queue.take(Duration::ZERO, &mut all);
         assert_eq!(all.len(), 1000);
+    }
+
+    // Went red when only pushes that end a sleep here woke the other one.
+    #[test]
+    fn who_sleeps_elsewhere_is_woken_once_for_all_that_he_has_not_taken() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let (queue, woken) = (Queue::new(), Arc::new(AtomicU32::new(0)));
+        let count = woken.clone();
+        queue.wake_with(Arc::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        }));
+        let mut all = Vec::new();
+        for turn in 1..=3 {
+            (0..5).for_each(|n| queue.push(n));
+            assert_eq!(woken.load(Ordering::SeqCst), turn);
+            queue.take(Duration::ZERO, &mut all);
+        }
+        assert_eq!(all.len(), 15);
     }
 }

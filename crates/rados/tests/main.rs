@@ -4,6 +4,7 @@
 
 mod classes;
 mod conformance;
+mod engine;
 mod meta;
 mod outage;
 

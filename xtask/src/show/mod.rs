@@ -140,9 +140,19 @@ const SCENARIOS: &[Scenario] = &[
         run: files::run,
     },
     Scenario {
+        name: "files-on-ceph",
+        about: "as `files`, with a Ceph cluster as its engine (root, /dev/fuse, Ceph)",
+        run: files::run_on_ceph,
+    },
+    Scenario {
         name: "mounts",
         about: "two mounts, each answer compared with a model, while servers, an OSD and a third mount die (root, /dev/fuse)",
         run: mounts::run,
+    },
+    Scenario {
+        name: "mounts-on-ceph",
+        about: "as `mounts`, with a Ceph cluster as their engine (root, /dev/fuse, Ceph)",
+        run: mounts::run_on_ceph,
     },
     Scenario {
         name: "costs",

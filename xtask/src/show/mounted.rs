@@ -8,6 +8,7 @@
 
 use super::site::Site;
 use crate::bounded;
+use crate::ceph::Throwaway;
 use crate::cluster::Cluster;
 use crate::install::is_root;
 use anyhow::{Context, Result, bail, ensure};
@@ -52,6 +53,20 @@ pub fn serve(site: &Site) -> Result<Cluster> {
     await_server(&cluster)?;
     cluster.await_health(HEALED_MAX)?;
     Ok(cluster)
+}
+
+/// The same on a Ceph cluster, which goes with its value.
+///
+/// # Errors
+/// When it does not come up.
+pub fn serve_on_ceph(site: &Site) -> Result<(Throwaway, Cluster)> {
+    let (ceph, mut cluster) = site.ceph(3)?;
+    cluster.ask(&["fs", "create", NAME])?;
+    for id in 0..SERVERS {
+        cluster.run("mds", id)?;
+    }
+    await_server(&cluster)?;
+    Ok((ceph, cluster))
 }
 
 /// Waits until a server has the file system; gives its name, such as `mds.0`.

@@ -2,6 +2,7 @@
 
 use super::figures::Figures;
 use super::guard::{self, Guard};
+use crate::ceph::{self, Throwaway};
 use crate::cluster::{Cluster, Disks};
 use anyhow::{Context, Result};
 use std::net::TcpListener;
@@ -66,6 +67,18 @@ impl Site {
     /// As there.
     pub fn cluster_on(&self, mons: u32, osds: u32, disks: &Disks<'_>) -> Result<Cluster> {
         Cluster::start_with(&self.nacre, &self.dir.join("cluster"), self.base_port, mons, osds, disks)
+    }
+
+    /// A Ceph cluster in the scenario's folder, and how commands of Nacre's use it.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub fn ceph(&self, osds: u32) -> Result<(Throwaway, Cluster)> {
+        ceph::obtain()?;
+        let (port, osds) = (self.base_port.to_string(), osds.to_string());
+        let ceph = Throwaway::up(&self.nacre, &self.dir.join("ceph"), &["--port", &port, "--osds", &osds, "--tuned"])?;
+        let cluster = Cluster::on_ceph(&self.nacre, &self.dir, &ceph.conf);
+        Ok((ceph, cluster))
     }
 
     /// Saves what daemons and clients said, and says where.

@@ -10,12 +10,13 @@ use crate::objects::{Ended, Failed, Objects};
 use crate::shown::shown;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_client::{
-    Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,
+    Capabilities, Completion, Driven, Engines, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,
 };
-use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
+use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
-use nacre_rados::{Bounds, Ceph, Rados};
+use nacre_rados::{Bounds, Ceph, CephEngines, Rados};
 use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId};
+use nacre_wire::fs::registry::PREFIX as FILES;
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
@@ -398,6 +399,16 @@ pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
     Ok(Box::new(Connection::new(commands, Box::new(Ceph::new(rados)), "ceph health detail")))
 }
 
+/// The same, for objects of file systems.
+///
+/// # Errors
+/// As there.
+pub fn connect_ceph_for_files(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
+    let rados = Rados::connect(conf, name, &Bounds::default())?;
+    let commands = Box::new(CephCommands(rados.clone()));
+    Ok(Box::new(Connection::new(commands, Box::new(Ceph::new(rados).private()), "ceph health detail")))
+}
+
 impl Metadata for Cluster {
     fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)> {
         Ok(Self::meta(self, call).wait()?)
@@ -418,6 +429,13 @@ impl Metadata for MetaStore<Ceph, ConfigKey> {
     }
     fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
         Ok(Self::list(self, &span)?)
+    }
+    fn settle(&mut self, time: Duration) -> Result<()> {
+        let (begun, mut cursor) = (Instant::now(), Cursor::new(MetaSpan::Prefix { prefix: FILES.into() }, 0));
+        while begun.elapsed() < time && !cursor.has_ended() {
+            self.news(&mut cursor, time.saturating_sub(begun.elapsed()))?;
+        }
+        Ok(())
     }
     fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()> {
         let mut cursor = Cursor::new(span, from);
@@ -550,15 +568,38 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     })?)
 }
 
-/// Runs servers of file systems until they are told to end.
+/// Runs servers of file systems until they are told to end: of our cluster's folder or file, or of
+/// a Ceph cluster.
 ///
 /// # Errors
 /// When they do not start.
-pub fn run_mds(config: &Path, id: u32) -> Result<()> {
-    let config = Config::load(config)?;
-    Ok(nacre_node::run_mds(&config, id, &mut |line| {
-        crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
-    })?)
+pub fn run_mds(config: Option<&Path>, id: u32, place: &Place) -> Result<()> {
+    let mut say = |line: &str| crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
+    let named = config.map(|config| Place::new(Some(config.to_owned())).named(place.name().to_owned()));
+    let place = named.as_ref().unwrap_or(place);
+    match place.ceph() {
+        Some(conf) => Ok(nacre_node::run_mds_on(engines(conf, place.name())?, id, &mut say)?),
+        None => Ok(nacre_node::run_mds(&place.config()?, id, &mut say)?),
+    }
+}
+
+/// A Ceph cluster, for services.
+fn engines(conf: &Path, name: &str) -> Result<Arc<dyn Engines>> {
+    Ok(Arc::new(CephEngines::find(conf, name)?))
+}
+
+/// Opens a file system of a cluster that runs; `about` is what `nacre fs clients` shows of it.
+///
+/// # Errors
+/// There is no such file system, or no server for it; what is wrong with the cluster.
+pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem> {
+    match place.ceph() {
+        Some(conf) => {
+            let engines = engines(conf, place.name())?;
+            Ok(FileSystem::connect_on(engines, place.name(), name, about)?)
+        }
+        None => Ok(FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, about)?),
+    }
 }
 
 /// Ctrl-C and the signal to end, watched from the moment this is made.

@@ -15,7 +15,7 @@ pub mod snap;
 pub mod up;
 
 use crate::objects::Objects;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use nacre_client::WatchNews;
 use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan};
@@ -23,6 +23,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where a cluster is looked for when nobody says.
 const DEFAULT: &str = "nacre-data";
@@ -60,6 +61,16 @@ pub trait Metadata {
     /// What `each` says, or that the cluster cannot be watched.
     fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()>;
 
+    /// Ends leases of owners that are silent for so long, where clients have to do that.
+    ///
+    /// # Errors
+    /// As [`Self::meta`].
+    fn settle(&mut self, time: Duration) -> Result<()> {
+        // Monitors do it by themselves.
+        let _ = time;
+        Ok(())
+    }
+
     /// A key, as of now.
     ///
     /// # Errors
@@ -83,9 +94,9 @@ impl<T: Objects + Commands> Session for T {}
 
 /// What makes a name that of a Ceph cluster's configuration. How long a command waits for another
 /// that changes the cluster's file: longer than `mon rm` waits for the monitor to leave.
-const CHANGING_MAX: std::time::Duration = std::time::Duration::from_secs(45);
+const CHANGING_MAX: Duration = Duration::from_secs(45);
 /// How long a command waits for a cluster that is not there to start.
-const STARTING: std::time::Duration = std::time::Duration::from_secs(1);
+const STARTING: Duration = Duration::from_secs(1);
 const CEPH: &[u8] = b"ceph:";
 
 /// A cluster, as the command line names it: its folder, or its file; or `ceph:` and the
@@ -126,6 +137,18 @@ impl Place {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+    /// What was named, for a process that is elsewhere.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn absolute(&self) -> Result<PathBuf> {
+        let path = self.ceph().unwrap_or(&self.path);
+        let found = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
+        if self.ceph.is_none() {
+            return Ok(found);
+        }
+        Ok(PathBuf::from(OsStr::from_bytes(&[CEPH, found.as_os_str().as_bytes()].concat())))
     }
     /// The folder that holds the daemons' files.
     #[must_use]
@@ -179,7 +202,7 @@ impl Place {
                 let dir = config.dir.display();
                 bail!("nothing runs in {dir}; `nacre up --dir {dir}` starts it");
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
         Ok(config)
     }
@@ -206,6 +229,16 @@ impl Place {
         }
         self.config_of_running()?;
         host::connect(&self.path, &self.name)
+    }
+    /// Connects for the objects of file systems.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_for_files(&self) -> Result<Box<dyn Session>> {
+        match self.ceph() {
+            Some(conf) => host::connect_ceph_for_files(conf, &self.name),
+            None => self.connect(),
+        }
     }
     /// Connects for service metadata.
     ///

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// Operations at a time.
 const AT_ONCE: usize = 32;
+/// A server that is silent for so long has no rank any more: somewhat more than its lease.
+const LEASE_MAX: Duration = Duration::from_millis(3_700);
 /// Leases of servers that died have run out after so long.
 const LEASES_MAX: Duration = Duration::from_secs(20);
 /// A repair takes so many steps at most: each looks at everything again.
@@ -70,6 +72,11 @@ pub fn run(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<ExitCo
     }
 }
 
+/// What `nacre fs clients` shows of this command.
+fn about() -> String {
+    format!("process {}", std::process::id())
+}
+
 /// A cluster that this process runs, as long as this lives.
 struct Own(Option<Box<dyn host::Running>>);
 impl Own {
@@ -86,6 +93,10 @@ impl Own {
     /// first.
     fn one(&self, name: &str, place: &Place) -> Result<Shown> {
         let begun = Instant::now();
+        if place.ceph().is_some() && !one(name, place)?.holders.is_empty() {
+            // Its server may be dead, and no other one there to notice.
+            place.metadata()?.settle(LEASE_MAX)?;
+        }
         loop {
             let shown = one(name, place)?;
             if self.0.is_none() || shown.holders.is_empty() || begun.elapsed() > LEASES_MAX {
@@ -111,7 +122,7 @@ impl Drop for Own {
 fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     let own = Own::start(place)?;
     let mut shown = own.one(name, place)?;
-    let mut session = place.connect()?;
+    let mut session = place.connect_for_files()?;
     let clean = if shown.holders.is_empty() {
         if let Some(pool) = &how.new_pool {
             shown.settings.pool = new_pool(name, pool, &mut *session, place)?;
@@ -288,8 +299,7 @@ impl Offline<'_> {
 /// A file system whose server goes on: what is found, and found again after it has written
 /// everything once more.
 fn online(name: &str, session: &mut dyn Session, config: &CheckConfig, place: &Place, out: &mut Out) -> Result<bool> {
-    ensure!(place.ceph().is_none(), "a file system on Ceph is checked while no server has it");
-    let files = FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?;
+    let files = host::file_system(place, name, &about())?;
     let config = CheckConfig { journals: false, ..config.clone() };
     let mut look = || -> Result<Report> {
         flush(&files, name)?;
@@ -402,10 +412,10 @@ fn counts_text(counts: &Counts) -> String {
 pub fn dump(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let own = Own::start(place)?;
     let shown = own.one(name, place)?;
-    let mut session = place.connect()?;
+    let mut session = place.connect_for_files()?;
     let is_served = !shown.holders.is_empty();
-    if is_served && place.ceph().is_none() {
-        flush(&FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?, name)?;
+    if is_served {
+        flush(&host::file_system(place, name, &about())?, name)?;
     }
     let config = CheckConfig { dump: true, journals: !is_served, ..config_of(&shown, true) };
     drive(&mut *session, Check::new(config), &mut || Ok(()), &mut |row| {

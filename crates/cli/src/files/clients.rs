@@ -1,7 +1,7 @@
 //! `nacre fs clients`, `nacre fs evict`: who has a file system in use, and the end of one that does not
 //! answer.
 
-use crate::cluster::Place;
+use crate::cluster::{Place, host};
 use crate::out::Out;
 use crate::table::{Column, table};
 use anyhow::{Result, anyhow, bail, ensure};
@@ -52,8 +52,7 @@ pub fn evict(name: &str, which: &str, place: &Place, out: &mut Out) -> Result<()
 }
 
 fn connect(name: &str, place: &Place) -> Result<FileSystem> {
-    ensure!(place.ceph().is_none(), "file systems on Ceph are not served yet");
-    Ok(FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?)
+    host::file_system(place, name, &format!("process {}", std::process::id()))
 }
 fn all(files: &FileSystem, name: &str) -> Result<Vec<FsClient>> {
     files.clients().map_err(|errno| failed(name, errno))

@@ -11,7 +11,8 @@ use nacre_wire::fs::{FileKind, FsKey, FsSettings};
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
 use serde_json::Value;
 
-fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
+/// Makes a file, open, or a directory.
+pub fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
     let open = matches!(kind, FileKind::File {});
     let (name, target) = (Name::from(name), Bytes::new());
     let call = FsCall::Make {
@@ -33,7 +34,8 @@ fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
         other => panic!("{other:?}"),
     }
 }
-fn lookup(fs: &FileSystem, dir: Ino, name: &str) -> Option<(Ino, u64)> {
+/// Its number and size.
+pub fn lookup(fs: &FileSystem, dir: Ino, name: &str) -> Option<(Ino, u64)> {
     match fs.call(Ask::Names(FsCall::Lookup { dir, name: Name::from(name) })) {
         Ok(Given::Answer(FsAnswer::Node { node, .. })) => Some((node.inode.ino, node.inode.size)),
         _ => None,

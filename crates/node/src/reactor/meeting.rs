@@ -4,7 +4,7 @@ use super::{NodeParts, Reactor};
 use crate::any_role::{AnyRole, AnyService};
 use crate::wake::Waker;
 use crate::{clock, net};
-use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
+use nacre_client::{ClientConfig, Metadata, ObjectCluster, Placed, Served, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, ClusterId, Entity, Instance, Time};
 use nacre_wire::Message;
@@ -86,7 +86,7 @@ impl Process {
         let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
         let (id, shared) = (ClientId(id), Shared::default());
         let service: Box<dyn Service + Send> = Box::new(Talker(shared.clone()));
-        let role: AnyService = Served::new(service, ClientConfig::new(id), clock::now());
+        let role: AnyService = Placed::Ours(Served::new(service, ClientConfig::new(id), clock::now()));
         let (entity, role) = (Entity::Client(id), AnyRole::Service(Box::new(role)));
         let listener = listens.map(|at| (net::listen("test", at).expect("free"), Address(at.to_owned())));
         let parts = NodeParts { entity, role, begun: Vec::new(), name: name.into(), store: None, listener };
@@ -194,7 +194,8 @@ fn a_later_instance_has_connections_of_its_own() {
     let mut client = Process::new(7, "anna", None);
     let mut server = Process::new(1, "server", Some(&address));
     let (beside, service) = (ClientId(8), Shared::default());
-    let role: AnyService = Served::new(Box::new(Talker(service.clone())), ClientConfig::new(beside), clock::now());
+    let talker: Box<dyn Service + Send> = Box::new(Talker(service.clone()));
+    let role: AnyService = Placed::Ours(Served::new(talker, ClientConfig::new(beside), clock::now()));
     let (entity, role) = (Entity::Client(beside), AnyRole::Service(Box::new(role)));
     let parts = NodeParts { entity, role, begun: Vec::new(), name: "bert".into(), store: None, listener: None };
     client.reactor.add(parts).expect("no device, no thread");

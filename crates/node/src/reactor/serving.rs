@@ -98,9 +98,7 @@ impl Reactor {
             any |= !outputs.is_empty();
             self.perform(node, at, &mut outputs);
         }
-        if let AnyRole::Service(service) = &node.role
-            && service.service.has_calls()
-        {
+        if node.role.has_calls() {
             any = true;
             node.role.take_outputs(now, &mut outputs);
             self.perform(node, at, &mut outputs);

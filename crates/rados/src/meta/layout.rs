@@ -1,9 +1,9 @@
 //! Names of the map's entries.
 //!
 //! They are readable where keys are (`rados listomapkeys`), sort as what they name, and have no
-//! byte 0: librados takes names to go on after up to the first of those. A byte 0 becomes `01 01`,
-//! a byte 1 becomes `01 02`: that keeps the order.
+//! byte 0: see [`crate::keys`].
 
+use crate::keys::escape;
 use bytes::Bytes;
 use nacre_types::Name;
 
@@ -33,30 +33,8 @@ pub enum Place {
     Log(u64),
 }
 
-fn escaped(name: &[u8], into: &mut Vec<u8>) {
-    for byte in name {
-        match byte {
-            0 => into.extend([1, 1]),
-            1 => into.extend([1, 2]),
-            other => into.push(*other),
-        }
-    }
-}
-
-fn plain(escaped: &[u8]) -> Option<Name> {
-    let (mut name, mut bytes) = (Vec::with_capacity(escaped.len()), escaped.iter());
-    while let Some(byte) = bytes.next() {
-        name.push(match byte {
-            0 => return None,
-            1 => match bytes.next() {
-                Some(1) => 0,
-                Some(2) => 1,
-                _ => return None,
-            },
-            other => *other,
-        });
-    }
-    Some(Name::copy(&name))
+fn plain(stored: &[u8]) -> Option<Name> {
+    crate::keys::plain(stored).map(|name| Name::copy(&name))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -69,7 +47,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 #[must_use]
 pub fn key(name: &Name) -> Bytes {
     let mut entry = KEYS.to_vec();
-    escaped(name.as_bytes(), &mut entry);
+    escape(name.as_bytes(), &mut entry);
     entry.into()
 }
 /// The entry of a lease.
@@ -86,7 +64,7 @@ pub fn all_held(lease: u64) -> Bytes {
 #[must_use]
 pub fn held(lease: u64, name: &Name) -> Bytes {
     let mut entry = all_held(lease).to_vec();
-    escaped(name.as_bytes(), &mut entry);
+    escape(name.as_bytes(), &mut entry);
     entry.into()
 }
 /// The entry of a revision's changes.

@@ -17,7 +17,8 @@
 //! * [`needs`], [`state`], [`decide`]: what a request reads, what was read, what follows;
 //!   transactions mean what `nacre_wire::meta` says;
 //! * [`cursor`]: a watch's place; [`hints`]: when to look; [`silence`]: which leases' owners are silent;
-//! * [`place`]: the pointer; [`object`]: the object, read and written; [`store`]: all that together, what clients call.
+//! * [`place`]: the pointer; [`object`]: the object, read and written; [`store`]: all that together, what clients call;
+//! * [`queued`]: the same for services, which never wait.
 //!
 //! *Invariants.* Every read of a request is of one version of the object, and every change is made
 //! to that version: requests are linearizable. A revision's entry in the log is written with its
@@ -30,13 +31,14 @@
 pub mod cursor;
 pub mod decide;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub mod hints;
 pub mod layout;
 pub mod log;
 pub mod needs;
 pub mod object;
 pub mod place;
+pub mod queued;
 pub mod record;
 pub mod silence;
 pub mod state;
@@ -46,4 +48,5 @@ mod store_test;
 
 pub use cursor::Cursor;
 pub use place::{ConfigKey, Locate};
+pub use queued::Queued;
 pub use store::MetaStore;

@@ -56,6 +56,8 @@ pub struct Object<D: Driven, L> {
     locate: L,
     place: Option<(PoolId, ObjectId)>,
     hints: Hints,
+    /// No watcher is told to look: what is changed here is watched by none.
+    quiet: bool,
     /// Ended, and not asked for yet.
     ended: Vec<Completion>,
 }
@@ -87,7 +89,7 @@ impl<D: Driven, L> Object<D, L> {
 impl<D: Driven, L: Locate> Object<D, L> {
     /// Over a cluster of objects.
     pub fn new(objects: D, locate: L) -> Self {
-        Self { objects, locate, place: None, hints: Hints::default(), ended: Vec::new() }
+        Self { objects, locate, place: None, hints: Hints::default(), quiet: false, ended: Vec::new() }
     }
 
     /// Now, by the cluster's clock.
@@ -115,9 +117,13 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
+    /// From now on no watcher is told to look.
+    pub const fn quiet(&mut self) {
+        self.quiet = true;
+    }
     /// Tells watchers to look.
     pub fn hint(&mut self) {
-        if let Some(place) = &self.place {
+        if let Some(place) = self.place.as_ref().filter(|_| !self.quiet) {
             self.hints.send(&mut self.objects, place);
         }
     }

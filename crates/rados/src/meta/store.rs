@@ -75,6 +75,14 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
+    /// Without hints: watchers find its changes when they look by themselves. For keys that only
+    /// readers care for.
+    #[must_use]
+    pub fn quiet(mut self) -> Self {
+        self.object.quiet();
+        self
+    }
+
     // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute
@@ -165,11 +173,22 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         Ok(None)
     }
 
+    /// Whether there was a hint, since [`Self::news`] looked last, that something has changed.
+    pub fn was_hinted(&mut self) -> bool {
+        self.object.turn(Duration::ZERO);
+        self.object.was_hinted()
+    }
+    /// When it is worth looking again without a hint.
+    #[must_use]
+    pub const fn look_again(&self) -> Duration {
+        if self.object.listens() { POLL_HINTED } else { POLL }
+    }
+
     /// Waits until it is worth looking again; false: the time is over.
     fn wait(&mut self, until: Time) -> bool {
         let begun = self.object.now();
         loop {
-            let poll = if self.object.listens() { POLL_HINTED } else { POLL };
+            let poll = self.look_again();
             let now = self.object.now();
             if now >= until {
                 return false;

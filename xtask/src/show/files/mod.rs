@@ -18,6 +18,7 @@ mod tools;
 use super::mounted::{self, Mount};
 use super::site::Site;
 use super::trees;
+use crate::cluster::Cluster;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;
@@ -65,12 +66,33 @@ pub fn run(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "suites on a mount") {
         return Ok(());
     }
+    let cluster = mounted::serve(site)?;
+    suites(site, &cluster)
+}
+
+/// The same on a Ceph cluster.
+///
+/// # Errors
+/// As there.
+pub fn run_on_ceph(site: &mut Site) -> Result<()> {
+    if !mounted::is_possible(site, "suites on a mount") {
+        return Ok(());
+    }
+    if let Err(why) = crate::ceph::obtain() {
+        site.figures.skipped("suites on a mount", &format!("{why:#}"));
+        return Ok(());
+    }
+    // The servers end first.
+    let (_ceph, cluster) = mounted::serve_on_ceph(site)?;
+    suites(site, &cluster)
+}
+
+fn suites(site: &mut Site, cluster: &Cluster) -> Result<()> {
     for name in &site.only {
         ensure!(SUITES.iter().any(|(suite, _)| suite == name), "there is no suite `{name}`");
     }
-    let cluster = mounted::serve(site)?;
     let place = site.dir.join("mount");
-    let mount = Mount::new(&cluster, &place)?;
+    let mount = Mount::new(cluster, &place)?;
     let mut wrong = Vec::new();
     for (name, suite) in SUITES {
         if !site.only.is_empty() && !site.only.iter().any(|only| only == name) {
@@ -92,13 +114,13 @@ pub fn run(site: &mut Site) -> Result<()> {
             }
         }
     }
-    left(site, mount, &cluster).unwrap_or_else(|why| wrong.push(format!("{why:#}")));
+    left(site, mount, cluster).unwrap_or_else(|why| wrong.push(format!("{why:#}")));
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
 
 /// Holds the file system to be whole after everything, and what was left in it to be there for another mount.
-fn left(site: &mut Site, mount: Mount, cluster: &crate::cluster::Cluster) -> Result<()> {
+fn left(site: &mut Site, mount: Mount, cluster: &Cluster) -> Result<()> {
     let place = mount.dir().to_owned();
     mount.end().context("unmounting")?;
     mounted::check(site, cluster)?;

@@ -19,6 +19,7 @@ mod victim;
 
 use super::mounted::{self, Mount, SERVERS};
 use super::site::Site;
+use crate::ceph;
 use crate::cluster::Cluster;
 use anyhow::{Context, Result};
 use book::Book;
@@ -57,6 +58,27 @@ pub fn run(site: &mut Site) -> Result<()> {
         return Ok(());
     }
     let mut cluster = mounted::serve(site)?;
+    mounts(site, &mut cluster, None)
+}
+
+/// The same on a Ceph cluster.
+///
+/// # Errors
+/// As there.
+pub fn run_on_ceph(site: &mut Site) -> Result<()> {
+    if !mounted::is_possible(site, "two mounts with faults") {
+        return Ok(());
+    }
+    if let Err(why) = ceph::obtain() {
+        site.figures.skipped("two mounts with faults", &format!("{why:#}"));
+        return Ok(());
+    }
+    let (ceph, mut cluster) = mounted::serve_on_ceph(site)?;
+    mounts(site, &mut cluster, ceph.conf.parent())
+}
+
+/// On a cluster whose monitors and OSDs are its own, or those of the Ceph cluster in a folder.
+fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result<()> {
     let places = ["a", "b"].map(|name| site.dir.join(name));
     let (stop, stalls) = (AtomicBool::new(false), [(); 3].map(|()| Stalls::default()));
     let folder = |name: &str| places.clone().map(|place| place.join(name));
@@ -64,7 +86,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     let [first, second, third] = &stalls;
     thread::scope(|scope| -> Result<()> {
         // Dropped in here when anything fails: calls that wait fail then, and the threads end.
-        let mounts = [Mount::new(&cluster, &places[0])?, Mount::new(&cluster, &places[1])?];
+        let mounts = [Mount::new(cluster, &places[0])?, Mount::new(cluster, &places[1])?];
         for name in ["pair", "races", "book"] {
             fs::create_dir(places[0].join(name)).with_context(|| format!("making {name}"))?;
         }
@@ -79,8 +101,10 @@ pub fn run(site: &mut Site) -> Result<()> {
             ],
         };
         let _watched = Watchdog::begin(mounts.iter().map(Mount::pid).collect(), WHOLE_MAX);
-        through(site, &mut cluster, &mut crew, &places[0])?;
-        with_many(site, &mut cluster, &mut crew, &folder("many"))?;
+        through(site, cluster, ceph, &mut crew, &places[0])?;
+        if ceph.is_none() {
+            with_many(site, cluster, &mut crew, &folder("many"))?;
+        }
         crew.end()?;
         for Worker(name, stalls, _) in &crew.workers {
             site.figures.note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
@@ -88,12 +112,12 @@ pub fn run(site: &mut Site) -> Result<()> {
         mounts.into_iter().try_for_each(Mount::end)
     })?;
     site.figures.proved("two mounts: every answer as in the model, no append lost or torn, one winner of each race");
-    mounted::check(site, &cluster)?;
-    again(site, &mut cluster, &mut pair, &book)
+    mounted::check(site, cluster)?;
+    again(site, cluster, ceph, &mut pair, &book)
 }
 
 /// Everything that happens to them.
-fn through(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, first: &Path) -> Result<()> {
+fn through(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, crew: &mut Crew, first: &Path) -> Result<()> {
     phase(site, crew, "nothing", None, |site| {
         sleep(Duration::from_secs(site.seconds.unwrap_or(QUIET_S)));
         Ok(())
@@ -102,12 +126,20 @@ fn through(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, first: &Path
         phase(site, crew, what, Some(KILLED_S), |_| kill_server(cluster))?;
     }
     phase(site, crew, "the active server stopped for 8 s", Some(STOPPED_S), |_| stop_server(cluster))?;
-    phase(site, crew, "an OSD killed", Some(KILLED_S), |_| {
-        cluster.kill("osd.1")?;
+    // How long Ceph's OSDs are missed is Ceph's.
+    let ours = ceph.is_none().then_some(KILLED_S);
+    phase(site, crew, "an OSD killed", ours, |_| {
+        match ceph {
+            Some(dir) => ceph::kill(dir, "osd.1")?,
+            None => cluster.kill("osd.1").map(drop)?,
+        }
         sleep(GONE);
         Ok(())
     })?;
-    phase(site, crew, "the OSD started again, until all is healthy", Some(KILLED_S), |_| {
+    phase(site, crew, "the OSD started again, until all is healthy", ours, |_| {
+        if let Some(dir) = ceph {
+            return ceph::up(dir, &[]).map(drop);
+        }
         cluster.run("osd", 1)?;
         cluster.await_osd(1, true, HEALED_MAX)?;
         cluster.await_health(HEALED_MAX)
@@ -152,7 +184,8 @@ fn with_many(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, folders: &
         stop_server(cluster)
     })?;
     many.end(&folders[0])?;
-    site.figures.proved(&format!("{with}: every open one was written after two takeovers, and read on the other mount"));
+    site.figures
+        .proved(&format!("{with}: every open one was written after two takeovers, and read on the other mount"));
     Ok(())
 }
 
@@ -184,18 +217,31 @@ fn number(who: &str) -> Result<u32> {
 }
 
 /// Every daemon ends and starts again; a mount that has seen nothing of all that sees the same.
-fn again(site: &mut Site, cluster: &mut Cluster, pair: &mut Pair, book: &Book) -> Result<()> {
-    for who in ["mds.0", "mds.1", "osd.0", "osd.1", "osd.2", "mon.0"] {
-        cluster.end(who)?;
+fn again(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, pair: &mut Pair, book: &Book) -> Result<()> {
+    for id in 0..SERVERS {
+        cluster.end(&format!("mds.{id}"))?;
     }
-    cluster.run("mon", 0)?;
-    for id in 0..3 {
-        cluster.run("osd", id)?;
+    match ceph {
+        Some(dir) => {
+            ceph::down(dir)?;
+            ceph::up(dir, &[])?;
+        }
+        None => {
+            for who in ["osd.0", "osd.1", "osd.2", "mon.0"] {
+                cluster.end(who)?;
+            }
+            cluster.run("mon", 0)?;
+            for id in 0..3 {
+                cluster.run("osd", id)?;
+            }
+        }
     }
     for id in 0..SERVERS {
         cluster.run("mds", id)?;
     }
-    cluster.await_health(HEALED_MAX)?;
+    if ceph.is_none() {
+        cluster.await_health(HEALED_MAX)?;
+    }
     mounted::await_server(cluster)?;
     let mount = Mount::new(cluster, &site.dir.join("after"))?;
     let entries = pair.compare(mount.dir().join("pair")).context("after a restart of every daemon")?;
