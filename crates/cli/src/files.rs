@@ -3,6 +3,7 @@
 mod check;
 mod claim;
 mod clients;
+mod remove;
 
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::stripe::random;
@@ -92,6 +93,15 @@ pub enum Command {
         /// Which, as `nacre fs clients` shows it.
         client: String,
     },
+    /// Remove a file system with everything in it, and the pools that were made for it. Nothing may have it in
+    /// use; its servers wait for others then.
+    Rm {
+        /// Which.
+        name: String,
+        /// Confirms that everything in it will be gone.
+        #[arg(long)]
+        yes_i_really_mean_it: bool,
+    },
     /// Which server has which rank.
     Status {
         /// Of this file system only.
@@ -121,6 +131,13 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         Command::Dump { name } => check::dump(name, place, out),
         Command::Clients { name } => clients::list(name, place, out),
         Command::Evict { name, client } => clients::evict(name, client, place, out),
+        Command::Rm { name, yes_i_really_mean_it } => {
+            ensure!(
+                *yes_i_really_mean_it,
+                "this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do"
+            );
+            remove::run(name, place, out)
+        }
         Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count } => {
             if let Some(fault) = name_fault(name) {
                 bail!("{name}: {fault}");

@@ -51,6 +51,17 @@ pub fn evict(name: &str, which: &str, place: &Place, out: &mut Out) -> Result<()
     out.line(&format!("{which} is evicted: what it had not written is lost, and its locks are free in a moment"))
 }
 
+/// Those that have it in use beside this command, for people.
+///
+/// # Errors
+/// No server has it.
+pub fn others(name: &str, place: &Place) -> Result<Vec<String>> {
+    let files = connect(name, place)?;
+    let mut all = all(&files, name)?;
+    all.retain(|client| client.client != files.id());
+    Ok(all.iter().map(|client| format!("{} ({})", client.client, client.about)).collect())
+}
+
 fn connect(name: &str, place: &Place) -> Result<FileSystem> {
     host::file_system(place, name, &format!("process {}", std::process::id()))
 }

@@ -77,6 +77,45 @@ fn clients_are_shown_and_evicted() {
     assert_eq!(read, Ok(Given::Data(vec![Bytes::from("more")])));
 }
 
+/// Its own pools go with it, and of another's pool what it had there; a new one of its name is empty.
+#[test]
+fn a_file_system_is_removed_with_what_it_had() {
+    let site = Site::new("removed", 38);
+    site.up(&["--mons", "1", "--osds", "1"]);
+    site.put("mine", "stays");
+    site.text(&["fs", "create", "home"]);
+    site.text(&["fs", "create", "other", "--metadata-pool", "data", "--data-pool", "data"]);
+    let write = |name: &str| {
+        let fs = FileSystem::connect(site.dir(), "admin", name).expect("it is served");
+        let file = make(&fs, Ino::ROOT, "file", FileKind::File {});
+        assert_eq!(fs.call(Ask::Write { ino: file, offset: 0, data: Bytes::from_static(b"x") }), Ok(Given::Done));
+        assert_eq!(fs.call(Ask::Sync { ino: None }), Ok(Given::Done));
+        fs
+    };
+    let fs = write("home");
+    assert!(site.fails(&["fs", "rm", "home"]).contains("--yes-i-really-mean-it"));
+    let used = site.fails(&["fs", "rm", "home", "--yes-i-really-mean-it"]);
+    assert!(used.contains(&fs.id().to_string()), "{used}");
+    drop(fs);
+    site.text(&["fs", "rm", "home", "--yes-i-really-mean-it"]);
+    assert!(site.fails(&["fs", "status", "home"]).contains("there is no file system home"));
+    assert!(site.fails(&["fs", "rm", "home", "--yes-i-really-mean-it"]).contains("there is no file system home"));
+    let pools = site.text(&["pool", "ls"]);
+    assert!(!pools.contains("home.") && pools.contains("data"), "{pools}");
+
+    drop(write("other"));
+    let removed = site.json(&["fs", "rm", "other", "--yes-i-really-mean-it"]);
+    assert!(removed["objects"].as_u64() > Some(5) && removed["pools"] == Value::Array(Vec::new()), "{removed}");
+    let left = site.text(&["object", "ls", "data"]);
+    assert_eq!(left.lines().filter(|line| line.contains("dir.") || line.contains("journal.")).count(), 0, "{left}");
+    assert!(left.contains("mine"), "{left}");
+    assert_eq!(site.json(&["fs", "ls"]), Value::Array(Vec::new()));
+
+    site.text(&["fs", "create", "home"]);
+    let fs = FileSystem::connect(site.dir(), "admin", "home").expect("it is served");
+    assert_eq!(lookup(&fs, Ino::ROOT, "file"), None);
+}
+
 #[test]
 fn a_file_system_is_checked_while_it_is_served_and_repaired_when_it_is_not() {
     let site = Site::new("files", 11);

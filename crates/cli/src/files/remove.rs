@@ -1,0 +1,145 @@
+//! `nacre fs rm`: a file system goes, with everything in it.
+//!
+//! ```text
+//!  nothing has it in use? ─▶ its settings go: no server takes a rank any more
+//!  ─▶ those that had one are fenced ─▶ the rest of its keys ─▶ its pools, or its objects in others' pools
+//! ```
+//! Stopped half-way, it has left objects that no file system knows: its namespace is given to no other
+//! one.
+
+use super::{Shown, all, clients};
+use crate::cluster::{Metadata, Place, Session};
+use crate::object::{list, pools};
+use crate::objects::{Failed, Window, operation};
+use crate::out::Out;
+use anyhow::{Context, Result, bail, ensure};
+use nacre_types::{Name, ObjectId, PoolId, Rank};
+use nacre_wire::Payload;
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{FsHolder, FsKey};
+use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use serde_json::json;
+
+/// Objects that are removed at a time.
+const AT_ONCE: usize = 64;
+
+/// Removes it.
+///
+/// # Errors
+/// It is in use; the cluster refuses.
+pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
+    let mut metadata = place.metadata()?;
+    let every = all(&mut *metadata)?;
+    let file_system = Name::from(name);
+    let Some(shown) = every.get(&file_system) else {
+        bail!("there is no file system {name}; `nacre fs ls` shows which there are");
+    };
+    if !shown.holders.is_empty() {
+        let users = clients::others(name, place)?;
+        ensure!(
+            users.is_empty(),
+            "file system {name} is in use by {}: unmount it, or `nacre fs evict {name} CLIENT`",
+            users.join(", ")
+        );
+    }
+    let mut session = place.connect_for_files()?;
+    forget(&mut *metadata, &mut *session, &file_system, shown)?;
+    let removed = remove_objects(&mut *session, name, shown, every.iter().filter(|(other, _)| **other != file_system))?;
+    if out.json() {
+        return out.value(&json!({ "name": name, "pools": removed.pools, "objects": removed.objects }));
+    }
+    out.line(&match removed.pools.as_slice() {
+        [] => format!("removed file system {name}, and its {} objects", removed.objects),
+        pools => format!("removed file system {name}, and its pools {}", pools.join(" and ")),
+    })
+}
+
+/// What the metadata say of it goes; its servers end.
+fn forget(metadata: &mut dyn Metadata, session: &mut dyn Session, name: &Name, shown: &Shown) -> Result<()> {
+    let delete = |key: &Name| MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } };
+    let settings = FsKey::Settings.of(name);
+    let is = |key: &Name, target| MetaCompare { key: key.clone(), target, relation: MetaRelation::Equal {} };
+    let target = MetaTarget::Value { value: shown.settings.to_bytes().into() };
+    let (compares, then) = (vec![is(&settings, target)], vec![delete(&settings)]);
+    let gone = metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1;
+    ensure!(
+        matches!(gone, MetaResult::Transacted { succeeded: true, .. }),
+        "another command has just changed file system {name}; `nacre fs ls` shows it"
+    );
+    for rank in (0..shown.settings.ranks).map(Rank) {
+        let (key, last) = (FsKey::Rank(rank).of(name), FsKey::Last(rank).of(name));
+        let Some(pair) = metadata.get(&last.to_string())? else { continue };
+        if let Ok(holder) = FsHolder::from_bytes(&pair.value) {
+            let entity = holder.client().to_string();
+            let fence = json!({ "command": "fence add", "entity": entity, "instance": holder.instance.0 });
+            let reply = session.command(&fence).with_context(|| format!("fencing {entity}, which served {name}"))?;
+            session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())?;
+        }
+        // A new one of this name has keys of its own by now.
+        let compares = vec![is(&last, MetaTarget::Modified { number: pair.modified })];
+        metadata.meta(MetaCall::Transact {
+            compares,
+            then: vec![delete(&key), delete(&last)],
+            otherwise: Vec::new(),
+        })?;
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Removed {
+    pools: Vec<String>,
+    objects: u64,
+}
+
+/// Its pools go if they were made for it, and no other file system is there; of others' pools what is its own.
+fn remove_objects<'a>(
+    session: &mut dyn Session,
+    name: &str,
+    shown: &Shown,
+    others: impl Iterator<Item = (&'a Name, &'a Shown)>,
+) -> Result<Removed> {
+    let both = |shown: &Shown| [shown.settings.pool, shown.settings.layout.pool];
+    let taken: Vec<PoolId> = others.flat_map(|(_, other)| both(other)).collect();
+    let known = pools(session)?;
+    let mut removed = Removed::default();
+    let mut own = both(shown).to_vec();
+    own.dedup();
+    for pool in own {
+        let called = known.iter().find(|(_, id)| *id == pool).map(|(called, _)| called.clone());
+        let Some(called) = called else { continue };
+        let is_own = [format!("{name}.meta"), format!("{name}.data")].contains(&called) && !taken.contains(&pool);
+        if is_own {
+            let gone = json!({ "command": "pool rm", "name": called, "yes_i_really_mean_it": true });
+            session.command(&gone).with_context(|| format!("removing pool {called}"))?;
+            removed.pools.push(called);
+        } else {
+            removed.objects += remove_from(session, pool, &shown.settings.namespace)?;
+        }
+    }
+    Ok(removed)
+}
+
+/// All objects of a namespace; how many there were.
+fn remove_from(session: &mut dyn Session, pool: PoolId, namespace: &Name) -> Result<u64> {
+    let mut found: Vec<ObjectId> = Vec::new();
+    list::objects(session, pool, &mut |object| {
+        if object.namespace == *namespace {
+            found.push(object);
+        }
+        Ok(())
+    })?;
+    let count = found.len() as u64;
+    let mut ended = |object: ObjectId, ended: Result<_, Failed>| match ended {
+        Ok(_) | Err(Failed::Refused(OpFailure::NotFound {})) => Ok(()),
+        Err(why) => Err(anyhow::Error::from(why).context(format!("removing {object}"))),
+    };
+    let mut window = Window::new(session, AT_ONCE, u64::MAX);
+    for object in found {
+        let remove = operation(pool, object.clone(), vec![SubOp::Delete {}], Payload::new());
+        window.push(remove, object, 0, &mut ended)?;
+    }
+    window.drain(&mut ended)?;
+    Ok(count)
+}
