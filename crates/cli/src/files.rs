@@ -19,7 +19,7 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, name_fault};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp};
 use nacre_wire::msg::client::OpFailure;
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -217,6 +217,11 @@ fn key(name: &str) -> String {
     FsKey::Settings.of(&name.into()).to_string()
 }
 
+/// What `nacre fs clients` shows of this command.
+fn about() -> String {
+    format!("process {}", std::process::id())
+}
+
 /// A pool of a file system's own, made if it does not exist.
 fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
     if let Some((_, id)) = pools(session)?.into_iter().find(|(known, _)| known == name) {
@@ -262,11 +267,7 @@ fn create(
     }
     let settings = FsSettings { namespace, pool, layout, ranks: 1 };
     let key = FsKey::Settings.of(&name.into());
-    let compares = vec![MetaCompare {
-        key: key.clone(),
-        target: MetaTarget::Version { number: 0 },
-        relation: MetaRelation::Equal {},
-    }];
+    let compares = vec![claim::is(key.clone(), MetaTarget::Version { number: 0 })];
     let then = vec![MetaOp::Put { key, value: settings.to_bytes().into(), lease: 0 }];
     match metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1 {
         MetaResult::Transacted { succeeded: true, .. } => Ok(()),

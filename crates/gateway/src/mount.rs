@@ -35,8 +35,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 pub struct Mounted<F: Files = MountClient> {
     dir: PathBuf,
     files: F,
-    /// As long as it is there, attributes are lent.
-    _kept: Arc<Kept>,
     /// Its other end goes with the session.
     ended: Receiver<Infallible>,
     /// Never dropped: the library would unmount what is on the folder then, even if this was unmounted long ago and
@@ -92,6 +90,7 @@ pub(crate) fn mount_files<F: Files + Clone>(
     }
     let (sender, ended) = mpsc::channel();
     let kept = Arc::new(Kept::default());
+    // The session has it: attributes are lent as long as that lasts.
     let keeper: Weak<Kept> = Arc::downgrade(&kept);
     files.keep_for(keeper);
     let gateway = Gateway::new(files.clone(), Arc::clone(&kept), sender);
@@ -103,7 +102,7 @@ pub(crate) fn mount_files<F: Files + Clone>(
         ErrorKind::PermissionDenied if options.allow_other => MountError::OthersDenied,
         _ => MountError::Refused { dir: dir.clone(), why },
     })?;
-    Ok(Mounted { dir, files, _kept: kept, ended, session: ManuallyDrop::new(session), finished: false })
+    Ok(Mounted { dir, files, ended, session: ManuallyDrop::new(session), finished: false })
 }
 
 const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;

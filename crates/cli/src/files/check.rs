@@ -72,11 +72,6 @@ pub fn run(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<ExitCo
     }
 }
 
-/// What `nacre fs clients` shows of this command.
-fn about() -> String {
-    format!("process {}", std::process::id())
-}
-
 /// A cluster that this process runs, as long as this lives.
 struct Own(Option<Box<dyn host::Running>>);
 impl Own {
@@ -299,7 +294,7 @@ impl Offline<'_> {
 /// A file system whose server goes on: what is found, and found again after it has written
 /// everything once more.
 fn online(name: &str, session: &mut dyn Session, config: &CheckConfig, place: &Place, out: &mut Out) -> Result<bool> {
-    let files = host::file_system(place, name, &about())?;
+    let files = host::file_system(place, name, &super::about())?;
     let config = CheckConfig { journals: false, ..config.clone() };
     let mut look = || -> Result<Report> {
         flush(&files, name)?;
@@ -415,7 +410,7 @@ pub fn dump(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let mut session = place.connect_for_files()?;
     let is_served = !shown.holders.is_empty();
     if is_served {
-        flush(&host::file_system(place, name, &about())?, name)?;
+        flush(&host::file_system(place, name, &super::about())?, name)?;
     }
     let config = CheckConfig { dump: true, journals: !is_served, ..config_of(&shown, true) };
     drive(&mut *session, Check::new(config), &mut || Ok(()), &mut |row| {

@@ -27,6 +27,24 @@ pub struct Claim {
     me: FsHolder,
 }
 
+/// A condition of a transaction.
+pub fn is(key: Name, target: MetaTarget) -> MetaCompare {
+    MetaCompare { key, target, relation: MetaRelation::Equal {} }
+}
+
+/// The one that had a rank last acts no more.
+///
+/// # Errors
+/// The cluster refuses.
+pub fn fence(session: &mut dyn Session, holder: &FsHolder) -> Result<()> {
+    let request = json!({
+        "command": "fence add", "entity": holder.client().to_string(), "instance": holder.instance.0,
+    });
+    let reply = session.command(&request).context("fencing the last server")?;
+    // What this client does from here on brings the fence to the OSDs that it reaches.
+    session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())
+}
+
 impl Claim {
     /// Takes all ranks, after what had them last was fenced.
     ///
@@ -41,7 +59,6 @@ impl Claim {
         let name_of_me = Name::from(&*format!("fs check, process {}", std::process::id()));
         let me = FsHolder { client: client.0, instance, address: Address::default(), name: name_of_me };
         let value = bytes::Bytes::from(me.to_bytes());
-        let is = |key: Name, target| MetaCompare { key, target, relation: MetaRelation::Equal {} };
         let (mut compares, mut keys) = (Vec::new(), Vec::new());
         for rank in (0..settings.ranks).map(Rank) {
             let (key, last) = (FsKey::Rank(rank).of(&file_system), FsKey::Last(rank).of(&file_system));
@@ -50,12 +67,7 @@ impl Claim {
                 let holder = FsHolder::from_bytes(&before.value).map_err(|_| {
                     anyhow!("{last} has a value of another version: is this program older than the servers?")
                 })?;
-                let request = json!({
-                    "command": "fence add", "entity": holder.client().to_string(), "instance": holder.instance.0,
-                });
-                let reply = session.command(&request).context("fencing the last server")?;
-                // What this client does from here on brings the fence to the OSDs that it reaches.
-                session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())?;
+                fence(session, &holder)?;
             }
             compares.push(is(key.clone(), MetaTarget::Version { number: 0 }));
             let modified = before.map_or(0, |pair| pair.modified);
@@ -115,7 +127,7 @@ impl Claim {
         for rank in (0..self.ranks).map(Rank) {
             let last = FsKey::Last(rank).of(&self.file_system);
             let target = MetaTarget::Value { value: self.me.to_bytes().into() };
-            compares.push(MetaCompare { key: last.clone(), target, relation: MetaRelation::Equal {} });
+            compares.push(is(last.clone(), target));
             for key in [FsKey::Rank(rank).of(&self.file_system), last] {
                 then.push(MetaOp::Delete { span: MetaSpan::Key { key } });
             }

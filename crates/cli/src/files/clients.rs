@@ -63,7 +63,7 @@ pub fn others(name: &str, place: &Place) -> Result<Vec<String>> {
 }
 
 fn connect(name: &str, place: &Place) -> Result<FileSystem> {
-    host::file_system(place, name, &format!("process {}", std::process::id()))
+    host::file_system(place, name, &super::about())
 }
 fn all(files: &FileSystem, name: &str) -> Result<Vec<FsClient>> {
     files.clients().map_err(|errno| failed(name, errno))

@@ -7,6 +7,7 @@
 //! Stopped half-way, it has left objects that no file system knows: its namespace is given to no other
 //! one.
 
+use super::claim::{fence, is};
 use super::{Shown, all, clients};
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::{list, pools};
@@ -18,7 +19,7 @@ use nacre_wire::Payload;
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaSpan, MetaTarget};
 use serde_json::json;
 
 /// Objects that are removed at a time.
@@ -59,9 +60,8 @@ pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
 fn forget(metadata: &mut dyn Metadata, session: &mut dyn Session, name: &Name, shown: &Shown) -> Result<()> {
     let delete = |key: &Name| MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } };
     let settings = FsKey::Settings.of(name);
-    let is = |key: &Name, target| MetaCompare { key: key.clone(), target, relation: MetaRelation::Equal {} };
     let target = MetaTarget::Value { value: shown.settings.to_bytes().into() };
-    let (compares, then) = (vec![is(&settings, target)], vec![delete(&settings)]);
+    let (compares, then) = (vec![is(settings.clone(), target)], vec![delete(&settings)]);
     let gone = metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1;
     ensure!(
         matches!(gone, MetaResult::Transacted { succeeded: true, .. }),
@@ -71,13 +71,10 @@ fn forget(metadata: &mut dyn Metadata, session: &mut dyn Session, name: &Name, s
         let (key, last) = (FsKey::Rank(rank).of(name), FsKey::Last(rank).of(name));
         let Some(pair) = metadata.get(&last.to_string())? else { continue };
         if let Ok(holder) = FsHolder::from_bytes(&pair.value) {
-            let entity = holder.client().to_string();
-            let fence = json!({ "command": "fence add", "entity": entity, "instance": holder.instance.0 });
-            let reply = session.command(&fence).with_context(|| format!("fencing {entity}, which served {name}"))?;
-            session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())?;
+            fence(session, &holder)?;
         }
         // A new one of this name has keys of its own by now.
-        let compares = vec![is(&last, MetaTarget::Modified { number: pair.modified })];
+        let compares = vec![is(last.clone(), MetaTarget::Modified { number: pair.modified })];
         metadata.meta(MetaCall::Transact {
             compares,
             then: vec![delete(&key), delete(&last)],

@@ -212,12 +212,13 @@ impl Mds {
         let (probe, data_to) = (&self.probing.files[&(client, ino)], inode.data_to());
         let end = probe.end();
         let wrote = self.writers.get(client, ino).is_some_and(|writer| writer.wrote);
-        let whole = match (wrote, self.caps.writes_alone(ino, client)) {
-            _ if probe.cut_to.is_some() => probe.cut_to.unwrap_or_default(),
+        let found = || match (wrote, self.caps.writes_alone(ino, client)) {
             (true, true) => probe.whole_from(inode.size),
             (false, true) => inode.size,
             (_, false) => end,
         };
+        // What was decided when a cut began stays.
+        let whole = probe.cut_to.unwrap_or_else(found);
         let now = wrote || whole > inode.size;
         let size = inode.size.max(whole);
         if end > size && probe.cut_to.is_none() {
