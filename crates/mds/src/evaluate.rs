@@ -287,6 +287,7 @@ impl Run<'_> {
             FsCall::Flush {} => Ok(FsAnswer::Done {}),
             // Of clients the tree knows nothing (`mds/clients.rs`).
             FsCall::Clients { .. } | FsCall::Evict { .. } => Err(Stop::Fail(EINVAL)),
+            FsCall::Pin { .. } => Err(Stop::Fail(EOPNOTSUPP)),
             FsCall::StatFs {} => {
                 let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
                 let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;

@@ -47,10 +47,14 @@ impl Ino {
     pub const fn strays(rank: Rank) -> Self {
         Self(0x2_0000 + rank.0 as u64)
     }
-    /// The rank that gave it.
+    /// The rank that gave it, and that has its attributes, whatever directories its names are in; of a hidden directory,
+    /// whose it is.
     #[must_use]
     pub const fn rank(self) -> Rank {
-        Rank((self.0 >> 48) as u16)
+        match self.0 {
+            0x1_0000..=0x2_FFFF => Rank((self.0 & 0xFFFF) as u16),
+            number => Rank((number >> 48) as u16),
+        }
     }
     /// Whether it is a directory that no path leads to.
     #[must_use]

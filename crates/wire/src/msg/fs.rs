@@ -26,7 +26,7 @@
 use crate::fs::{FileKind, FsLock, FsLockWait, Head, Inode, Stamp};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
-use nacre_types::{ClientId, Ino, Instance, Name};
+use nacre_types::{ClientId, Ino, Instance, Name, Rank};
 
 /// A client's requests differ by less than this from the lowest one without a safe answer: others are dropped.
 pub const FS_WINDOW: u64 = 4096;
@@ -447,6 +447,16 @@ pub enum FsCall {
         /// Whose.
         client: ClientId,
     },
+    /// Gives an empty directory to another rank: in its place comes a new one, with the same owner, rights and attributes,
+    /// that the other rank has. `ENOTEMPTY`: there is something in it.
+    Pin {
+        /// In which directory it is.
+        dir: Ino,
+        /// Under which name.
+        name: Name,
+        /// Which rank.
+        rank: u16,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -472,6 +482,7 @@ wire_enum!(FsCall {
     21 => Alone { ino, ends },
     22 => Clients { after },
     23 => Evict { client },
+    24 => Pin { dir, name, rank },
 });
 
 impl FsCall {
@@ -532,7 +543,8 @@ impl FsCall {
             | Self::StatFs {}
             | Self::Flush {}
             | Self::Clients { .. }
-            | Self::Evict { .. } => None,
+            | Self::Evict { .. }
+            | Self::Pin { .. } => None,
         }
     }
     /// All that it names by number: directories, and what may be a file.
@@ -542,11 +554,43 @@ impl FsCall {
             | Self::List { dir, .. }
             | Self::Make { dir, .. }
             | Self::Link { dir, .. }
-            | Self::Unlink { dir, .. } => [Some(*dir), None],
+            | Self::Unlink { dir, .. }
+            | Self::Pin { dir, .. } => [Some(*dir), None],
             Self::Rename { dir, to_dir, .. } => [Some(*dir), Some(*to_dir)],
             _ => [None, None],
         };
         dirs.into_iter().flatten().chain(self.ino())
+    }
+    /// Names that it may change or that its answer depends on, each with its directory.
+    pub fn names(&self) -> impl Iterator<Item = (Ino, &Name)> {
+        let names = match self {
+            Self::Lookup { dir, name }
+            | Self::Make { dir, name, .. }
+            | Self::Link { dir, name, .. }
+            | Self::Unlink { dir, name, .. }
+            | Self::Pin { dir, name, .. } => [Some((*dir, name)), None],
+            Self::Rename { dir, name, to_dir, to_name, .. } => [Some((*dir, name)), Some((*to_dir, to_name))],
+            _ => [None, None],
+        };
+        names.into_iter().flatten()
+    }
+    /// The rank whose server is to be asked: that of the directory in which a name is looked up, made or removed, for a
+    /// rename the new one's; else that of the inode. `None`: each has something to say.
+    #[must_use]
+    pub fn rank(&self) -> Option<Rank> {
+        match self {
+            Self::Lookup { dir, .. }
+            | Self::List { dir, .. }
+            | Self::Make { dir, .. }
+            | Self::Link { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::Pin { dir, .. }
+            | Self::Rename { to_dir: dir, .. } => Some(dir.rank()),
+            Self::Lock { lock, .. } | Self::TestLock { lock } => Some(lock.ino.rank()),
+            Self::Unlock { ino, .. } | Self::CancelLock { ino, .. } => Some(ino.rank()),
+            Self::StatFs {} | Self::Flush {} | Self::Clients { .. } | Self::Evict { .. } => None,
+            _ => self.ino().map(Ino::rank),
+        }
     }
 }
 
@@ -586,6 +630,18 @@ pub struct FsListed {
     pub node: FsNode,
 }
 wire_fields!(FsListed { name, node });
+
+/// An entry in a listing of which another rank has the inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsElsewhere {
+    /// Its name.
+    pub name: Name,
+    /// The inode's number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: FileKind,
+}
+wire_fields!(FsElsewhere { name, ino, kind });
 
 /// A client with a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -655,6 +711,23 @@ pub enum FsAnswer {
         /// There are no more.
         end: bool,
     },
+    /// To [`FsCall::Lookup`], and to [`FsCall::Make`] of a file that is there: another rank ([`Ino::rank`]) has what the
+    /// name stands for, and is to be asked about it.
+    Elsewhere {
+        /// Its number.
+        ino: Ino,
+        /// What it is.
+        kind: FileKind,
+    },
+    /// As [`Self::Listed`], where other ranks have some of what is listed.
+    ListedPartly {
+        /// In order.
+        entries: Vec<FsListed>,
+        /// Those that other ranks have, in order; they belong between the others.
+        elsewhere: Vec<FsElsewhere>,
+        /// There are no more.
+        end: bool,
+    },
 }
 wire_enum!(FsAnswer {
     1 => Done {},
@@ -665,6 +738,8 @@ wire_enum!(FsAnswer {
     6 => Conflict { lock },
     7 => Waits {},
     8 => Clients { clients, end },
+    9 => Elsewhere { ino, kind },
+    10 => ListedPartly { entries, elsewhere, end },
 });
 
 impl FsAnswer {
@@ -672,7 +747,7 @@ impl FsAnswer {
     pub fn nodes(&self) -> impl Iterator<Item = &FsNode> {
         let (one, listed) = match self {
             Self::Node { node, .. } => (Some(node), &[][..]),
-            Self::Listed { entries, .. } => (None, &entries[..]),
+            Self::Listed { entries, .. } | Self::ListedPartly { entries, .. } => (None, &entries[..]),
             _ => (None, &[][..]),
         };
         one.into_iter().chain(listed.iter().map(|listed| &listed.node))
@@ -681,7 +756,7 @@ impl FsAnswer {
     pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut FsNode> {
         let (one, listed) = match self {
             Self::Node { node, .. } => (Some(node), &mut [][..]),
-            Self::Listed { entries, .. } => (None, &mut entries[..]),
+            Self::Listed { entries, .. } | Self::ListedPartly { entries, .. } => (None, &mut entries[..]),
             _ => (None, &mut [][..]),
         };
         one.into_iter().chain(listed.iter_mut().map(|listed| &mut listed.node))

@@ -19,6 +19,7 @@ pub mod meta;
 pub mod monitor;
 pub mod replication;
 pub mod snap;
+pub mod transaction;
 pub mod watch;
 
 use crate::codec::{Malformed, Reader, Wire};
@@ -210,4 +211,5 @@ messages! {
     93 v 1 compat 1 FsPong(fs::FsPong);
     94 v 1 compat 1 FsCaps(fs::FsCaps);
     95 v 1 compat 1 FsSync(fs::FsSync);
+    96 v 1 compat 1 FsTransaction(transaction::FsTransaction);
 }

@@ -10,21 +10,25 @@ use nacre_wire::fs::{
 };
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsClient, FsEvicted, FsForget,
-    FsForgot, FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest,
-    FsSafe, FsSession, FsStale, FsSync, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsClient, FsElsewhere,
+    FsEvicted, FsForget, FsForgot, FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong,
+    FsReply, FsRequest, FsSafe, FsSession, FsStale, FsSync, FsWelcome,
 };
+use nacre_wire::msg::transaction::{FsFact, FsPart, FsStep, FsTransaction};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Names and tags of the enums here.
-pub const ENUMS: [(&str, &[(u8, &str)]); 6] = [
+pub const ENUMS: [(&str, &[(u8, &str)]); 9] = [
     ("Entry", Entry::VARIANTS),
     ("FileKind", FileKind::VARIANTS),
     ("FsAnswer", FsAnswer::VARIANTS),
     ("FsCall", FsCall::VARIANTS),
     ("FsStale", FsStale::VARIANTS),
     ("FsCap", FsCap::VARIANTS),
+    ("FsStep", FsStep::VARIANTS),
+    ("FsPart", FsPart::VARIANTS),
+    ("FsFact", FsFact::VARIANTS),
 ];
 
 fn name() -> Name {
@@ -208,6 +212,7 @@ pub fn messages() -> Vec<Message> {
         Message::FsPong(FsPong { number: 12 }),
         Message::FsCaps(caps()),
         Message::FsSync(FsSync { below: 9 }),
+        Message::FsTransaction(transaction()),
     ]
 }
 
@@ -237,7 +242,42 @@ fn calls() -> Vec<FsCall> {
         FsCall::Alone { ino, ends: true },
         FsCall::Clients { after: 7 },
         FsCall::Evict { client: nacre_types::ClientId(8) },
+        FsCall::Pin { dir, name: name(), rank: 3 },
     ]
+}
+
+fn elsewhere() -> FsElsewhere {
+    FsElsewhere { name: name(), ino: ino(), kind: FileKind::Directory {} }
+}
+fn parts() -> Vec<FsPart> {
+    vec![
+        FsPart::Link { ino: ino() },
+        FsPart::Unlink { ino: ino(), directory: true },
+        FsPart::Leave { dir: Ino::ROOT, name: name() },
+        FsPart::Make { inode: inode() },
+    ]
+}
+fn facts() -> Vec<FsFact> {
+    vec![
+        FsFact::Failed { errno: 39 },
+        FsFact::Busy {},
+        FsFact::Node { node: node() },
+        FsFact::Elsewhere { ino: ino(), kind: FileKind::Fifo {} },
+    ]
+}
+fn steps() -> Vec<FsStep> {
+    let (part, fact) = (FsPart::Link { ino: ino() }, FsFact::Busy {});
+    vec![
+        FsStep::Prepare { index: 1, stamp: Stamp(83), part },
+        FsStep::Prepared { index: 1, fact },
+        FsStep::Decide { commit: true },
+        FsStep::Decided {},
+        FsStep::Inquire {},
+    ]
+}
+fn transaction() -> FsTransaction {
+    let step = FsStep::Decide { commit: true };
+    FsTransaction { file_system: "home".into(), from: 3, to: 4, transaction: ino(), step }
 }
 
 /// Everything but frames.
@@ -278,6 +318,8 @@ pub fn all() -> Vec<Sample> {
         value("record FsSafe v1", safe()),
         value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
         value("record FsLocked v1", FsLocked { number: 7, errno: Some(35) }),
+        value("fields FsElsewhere", elsewhere()),
+        value("record FsTransaction v1", transaction()),
     ];
     let (kind, home) = (FileKind::File {}, 2);
     all.extend(variants(
@@ -314,7 +356,12 @@ pub fn all() -> Vec<Sample> {
             FsAnswer::Conflict { lock: Some(lock()) },
             FsAnswer::Waits {},
             FsAnswer::Clients { clients: vec![client()], end: true },
+            FsAnswer::Elsewhere { ino: ino(), kind: FileKind::Directory {} },
+            FsAnswer::ListedPartly { entries: vec![listed()], elsewhere: vec![elsewhere()], end: true },
         ],
     ));
+    all.extend(variants("FsStep", FsStep::VARIANTS, steps()));
+    all.extend(variants("FsPart", FsPart::VARIANTS, parts()));
+    all.extend(variants("FsFact", FsFact::VARIANTS, facts()));
     all
 }
