@@ -40,6 +40,7 @@ fn main() {
             is_open: &|_| false,
             again: false,
             is_settling: &|_| false,
+            facts: &[],
         };
         let Verdict::Done(outcome) = evaluate(tree, call, &setting) else { panic!("all is in memory") };
         if outcome.took_ino {

@@ -7,7 +7,7 @@ use crate::evaluate::errno::EDQUOT;
 use crate::evaluate::{Missing, Step, Stop};
 use crate::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name};
-use nacre_wire::fs::{Entry, Head, Inode, Stamp};
+use nacre_wire::fs::{Entry, FileKind, Head, Inode, Stamp};
 use std::collections::BTreeMap;
 
 /// What an entry adds to the sums above it.
@@ -50,7 +50,8 @@ impl<'a> Draft<'a> {
                 Weight { bytes, files, directories: below.directories_below + 1 }
             }
             Entry::Inode { inode, .. } => Weight { bytes: inode.size, files: 1, directories: 0 },
-            // Its bytes count where its inode is.
+            // Its bytes count where its inode is; what is below it, with the rank that has it.
+            Entry::Reference { kind: FileKind::Directory {}, .. } => Weight { bytes: 0, files: 0, directories: 1 },
             Entry::Reference { .. } => Weight { bytes: 0, files: 1, directories: 0 },
         }
     }

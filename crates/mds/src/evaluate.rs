@@ -4,12 +4,16 @@
 //!  request, tree ─▶ evaluate ─▶ Done: the answer, and changes as new values
 //!                           └─▶ Wants: fragments that are not here; evaluated again from its beginning when they are
 //!                           └─▶ Busy: data of a file that was truncated is still being removed
+//!                           └─▶ Across: another rank has to prepare its part; evaluated again when it has
 //! ```
 //! Nothing is changed here. What is evaluated twice says the same twice: no state is kept between a
 //! run that lacked something and the next (as with methods, ADR 0005).
 //!
 //! Rights are not asked: clients do that, with the modes and owners that are told them.
 
+mod across;
+
+pub use self::across::evaluate_part;
 use crate::acl::{self, Acl};
 use crate::change::Change;
 use crate::draft::Draft;
@@ -20,7 +24,8 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp};
-use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
+use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsElsewhere, FsListed, FsNode, rename_flag};
+use nacre_wire::msg::transaction::{FsFact, FsPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,6 +39,7 @@ pub mod errno {
     pub const E2BIG: u16 = 7;
     pub const EACCES: u16 = 13;
     pub const EEXIST: u16 = 17;
+    pub const EXDEV: u16 = 18;
     pub const ENOTDIR: u16 = 20;
     pub const EISDIR: u16 = 21;
     pub const EINVAL: u16 = 22;
@@ -72,6 +78,8 @@ pub struct Setting<'a> {
     /// Whether what was cut off this file is gone, and the journal has not that yet: the next holder of the rank would remove
     /// it once more.
     pub is_settling: &'a dyn Fn(Ino) -> bool,
+    /// What other ranks have prepared for it.
+    pub facts: &'a [(FsPart, FsFact)],
 }
 
 /// What is not in memory.
@@ -93,6 +101,8 @@ pub enum Verdict {
     Wants(Missing),
     /// Not before data of this file that is beyond its end is gone.
     Busy(Ino),
+    /// Not before this rank has prepared that.
+    Across(Rank, FsPart),
 }
 
 /// A file that was opened, or closed.
@@ -135,6 +145,7 @@ pub(crate) enum Stop {
     Fail(u16),
     Wants(Missing),
     Busy(Ino),
+    Across(Rank, FsPart),
 }
 pub(crate) type Step<T> = Result<T, Stop>;
 
@@ -164,6 +175,7 @@ fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<
         }),
         Err(Stop::Wants(missing)) => Verdict::Wants(missing),
         Err(Stop::Busy(ino)) => Verdict::Busy(ino),
+        Err(Stop::Across(rank, part)) => Verdict::Across(rank, part),
     }
 }
 
@@ -208,7 +220,11 @@ impl Run<'_> {
         match call {
             FsCall::Lookup { dir, name } => {
                 self.directory(*dir)?;
-                let inode = self.resolve(&self.entry(*dir, name)?)?;
+                let entry = self.entry(*dir, name)?;
+                if self.is_elsewhere(&entry) {
+                    return Ok(FsAnswer::Elsewhere { ino: entry.ino(), kind: entry.kind() });
+                }
+                let inode = self.resolve(&entry)?;
                 Ok(self.shown(inode, false))
             }
             FsCall::Stat { ino } => {
@@ -230,9 +246,9 @@ impl Run<'_> {
                     (false, true) => return Err(Stop::Fail(ENOTDIR)),
                     _ => {}
                 }
-                let left = self.unname(&entry)?;
+                let node = self.unname(&entry)?;
                 self.draft.remove(*dir, name, &entry);
-                Ok(FsAnswer::Node { node: FsNode { inode: left, head: None, home: None }, made: false })
+                Ok(FsAnswer::Node { node, made: false })
             }
             FsCall::Rename { dir, name, to_dir, to_name, flags } => {
                 self.rename((*dir, name), (*to_dir, to_name), *flags)
@@ -287,11 +303,21 @@ impl Run<'_> {
             FsCall::Flush {} => Ok(FsAnswer::Done {}),
             // Of clients the tree knows nothing (`mds/clients.rs`).
             FsCall::Clients { .. } | FsCall::Evict { .. } => Err(Stop::Fail(EINVAL)),
-            FsCall::Pin { .. } => Err(Stop::Fail(EOPNOTSUPP)),
+            FsCall::Pin { dir, name, rank } => self.pin(*dir, name, Rank(*rank)),
             FsCall::StatFs {} => {
-                let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
-                let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;
-                Ok(FsAnswer::Room { bytes: head.bytes_below, files: head.files_below + head.directories_below })
+                let head = |dir| {
+                    let head = self.tree.head(dir, Frag::WHOLE).copied();
+                    head.ok_or(Stop::Wants(Missing::Fragment(dir, Frag::WHOLE)))
+                };
+                // Each rank says what is its own: below the root, or below what others' references lead to.
+                let links = head(Ino::links(self.setting.rank))?;
+                if self.setting.rank != Ino::TOP.rank() {
+                    let (bytes, files) = (links.bytes_below, links.files_below + links.directories_below);
+                    return Ok(FsAnswer::Room { bytes, files });
+                }
+                let top = head(Ino::TOP)?;
+                let bytes = top.bytes_below + links.bytes_below;
+                Ok(FsAnswer::Room { bytes, files: top.files_below + top.directories_below })
             }
         }
     }
@@ -299,6 +325,10 @@ impl Run<'_> {
     // ── what is there ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn inode(&self, ino: Ino) -> Step<Inode> {
+        if ino.rank() != self.setting.rank {
+            // What is known here of another rank's inode is not what it is.
+            return Err(Stop::Fail(ESTALE));
+        }
         let inode = self.tree.inode(ino).ok_or(Stop::Wants(Missing::Inode(ino)))?;
         if inode.is_file() && inode.links == 0 && !self.setting.again && !(self.setting.is_open)(ino) {
             // It is gone, and so may be some of its data.
@@ -346,25 +376,31 @@ impl Run<'_> {
 
     fn list(&self, dir: Ino, after: u64, bytes_max: usize) -> Step<FsAnswer> {
         self.directory(dir)?;
-        let (mut entries, mut bytes, mut last, mut after) = (Vec::new(), 0, 0, after);
+        let (mut entries, mut elsewhere) = (Vec::new(), Vec::new());
+        let (mut bytes, mut last, mut after) = (0, 0, after);
         loop {
             let frag = self.tree.frag_at(dir, after + 1);
             let list = self.tree.list(dir, frag, after).ok_or(Stop::Wants(Missing::Fragment(dir, frag)))?;
             for (hash, name, entry) in list {
                 // Names of one hash stay together: an offset is a hash.
                 if bytes >= bytes_max && hash != last {
-                    return Ok(FsAnswer::Listed { entries, end: false });
+                    return Ok(listed(entries, elsewhere, false));
+                }
+                last = hash;
+                if self.is_elsewhere(entry) {
+                    bytes += LISTED_BYTES + name.as_bytes().len();
+                    elsewhere.push(FsElsewhere { name: name.clone(), ino: entry.ino(), kind: entry.kind() });
+                    continue;
                 }
                 let inode = self.resolve(entry)?;
                 let head = inode.is_directory().then(|| self.tree.sum(inode.ino));
                 bytes +=
                     LISTED_BYTES + name.as_bytes().len() + inode.rare.as_ref().map_or(0, |rare| rare.to_bytes().len());
                 entries.push(FsListed { name: name.clone(), node: FsNode { inode, head, home: None } });
-                last = hash;
             }
             match frag.last().checked_add(1).filter(|next| *next < 1 << Frag::HASH_BITS) {
                 Some(_) => after = frag.last(),
-                None => return Ok(FsAnswer::Listed { entries, end: true }),
+                None => return Ok(listed(entries, elsewhere, true)),
             }
         }
     }
@@ -381,6 +417,9 @@ impl Run<'_> {
         if let Some(entry) = there {
             if exclusive || !matches!(made.kind, FileKind::File {}) {
                 return Err(Stop::Fail(EEXIST));
+            }
+            if self.is_elsewhere(&entry) {
+                return Ok(FsAnswer::Elsewhere { ino: entry.ino(), kind: entry.kind() });
             }
             let inode = self.resolve(&entry)?;
             self.note_opened(&inode, open);
@@ -426,44 +465,65 @@ impl Run<'_> {
     }
 
     fn link(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {
-        let mut inode = self.inode(ino)?;
-        if inode.is_directory() {
-            return Err(Stop::Fail(EPERM));
+        if ino.rank() != self.setting.rank {
+            return self.link_elsewhere(ino, dir, name);
         }
+        let inode = self.one_more_name(ino)?;
         self.directory(dir)?;
         if self.find(dir, name)?.is_some() {
             return Err(Stop::Fail(EEXIST));
         }
-        inode.links = inode.links.checked_add(1).ok_or(Stop::Fail(EMLINK))?;
-        self.touch(&mut inode);
-        let rank = self.setting.rank;
-        let (home, key) = (Ino::links(rank), stray_name(ino));
+        let strays = Ino::strays(self.setting.rank);
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
         // What a file without a name has counts nowhere before.
-        let bytes = if at == Ino::strays(rank) { inode.size } else { 0 };
+        let bytes = if at == strays { inode.size } else { 0 };
         self.draft.room_for(dir, bytes, 1)?;
-        let whole = Entry::Inode { inode: inode.clone(), head: None };
-        if at == Ino::strays(rank) {
+        if at == strays {
             // A file that was made without a name, or lost its last one: this is its only one.
+            let whole = Entry::Inode { inode: inode.clone(), head: None };
             self.draft.set(dir, name, whole, None);
             self.draft.remove_at(at, &its_name)?;
             return Ok(self.shown(inode, false));
         }
-        let reference = Entry::Reference { ino, kind: inode.kind, home: rank.0 };
+        let reference = self.move_home(&inode)?;
+        self.draft.set(dir, name, reference, None);
+        Ok(self.shown(inode, false))
+    }
+    /// A file as it is with another name.
+    fn one_more_name(&self, ino: Ino) -> Step<Inode> {
+        let mut inode = self.inode(ino)?;
+        if inode.is_directory() {
+            return Err(Stop::Fail(EPERM));
+        }
+        inode.links = inode.links.checked_add(1).ok_or(Stop::Fail(EMLINK))?;
+        self.touch(&mut inode);
+        Ok(inode)
+    }
+    /// An inode that is to have names in several directories, as it is from now on, goes to where those are; what its
+    /// names are then. The one that it has becomes that.
+    fn move_home(&mut self, inode: &Inode) -> Step<Entry> {
+        let ino = inode.ino;
+        let (home, key) = (Ino::links(self.setting.rank), stray_name(ino));
+        let reference = Entry::Reference { ino, kind: inode.kind, home: self.setting.rank.0 };
+        let (at, its_name) = self.tree.place(ino).expect("it was just found");
+        let its_name = its_name.clone();
         let old = self.find(home, &key)?;
-        self.draft.set(home, &key, whole, old.as_ref());
+        self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
         if at != home {
             let first = self.entry(at, &its_name)?;
             self.draft.swap(at, &its_name, reference.clone(), &first);
         }
-        self.draft.set(dir, name, reference, None);
-        Ok(self.shown(inode, false))
+        Ok(reference)
     }
 
     /// What follows for an inode when one of its names goes; the name itself is left to the caller.
     /// The inode as it is then.
-    fn unname(&mut self, entry: &Entry) -> Step<Inode> {
+    fn unname(&mut self, entry: &Entry) -> Step<FsNode> {
+        let shown = |inode| FsNode { inode, head: None, home: None };
+        if self.is_elsewhere(entry) {
+            return self.unname_elsewhere(entry);
+        }
         let mut inode = self.resolve(entry)?;
         if inode.is_directory() {
             if self.draft.sum(inode.ino).entries > 0 {
@@ -471,14 +531,17 @@ impl Run<'_> {
             }
             inode.links = 0;
             self.draft.end_directory(inode.ino);
-            return Ok(inode);
+            if let Some((home, key)) = entry.home() {
+                self.draft.remove_at(home, &key)?;
+            }
+            return Ok(shown(inode));
         }
         inode.links = inode.links.saturating_sub(1);
         self.touch(&mut inode);
         let home = entry.home();
         if inode.links > 0 {
             self.draft.put(inode.clone())?;
-            return Ok(inode);
+            return Ok(shown(inode));
         }
         if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.data_to() > 0 || inode.stale_to() > 0) {
             self.set_stray(&inode)?;
@@ -486,7 +549,7 @@ impl Run<'_> {
         if let Some((home, key)) = home {
             self.draft.remove_at(home, &key)?;
         }
-        Ok(inode)
+        Ok(shown(inode))
     }
 
     /// A file without a name is where those are.
@@ -503,6 +566,9 @@ impl Run<'_> {
         {
             return Err(Stop::Fail(EINVAL));
         }
+        if from.0.rank() != self.setting.rank {
+            return self.rename_from_elsewhere(from, to, flags);
+        }
         self.directory(from.0)?;
         self.directory(to.0)?;
         let source = self.entry(from.0, from.1)?;
@@ -515,6 +581,11 @@ impl Run<'_> {
         }
         if source.is_directory() && self.tree.is_below(to.0, source.ino()) {
             return Err(Stop::Fail(EINVAL));
+        }
+        let moves_directory = source.is_directory() || target.as_ref().is_some_and(Entry::is_directory);
+        if moves_directory && self.tree.top(from.0) != self.tree.top(to.0) {
+            // Whether one is below the other is not known here.
+            return Err(Stop::Fail(EXDEV));
         }
         if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
             return Ok(FsAnswer::Done {});
@@ -548,6 +619,9 @@ impl Run<'_> {
 
     /// An entry under its new name: what moved has changed.
     fn moved(&mut self, entry: &Entry) -> Step<Entry> {
+        if self.is_elsewhere(entry) {
+            return Ok(entry.clone());
+        }
         let mut inode = self.resolve(entry)?;
         self.touch(&mut inode);
         match entry {
@@ -707,6 +781,14 @@ impl Run<'_> {
     }
 }
 
+/// A page of a listing.
+fn listed(entries: Vec<FsListed>, elsewhere: Vec<FsElsewhere>, end: bool) -> FsAnswer {
+    if elsewhere.is_empty() {
+        FsAnswer::Listed { entries, end }
+    } else {
+        FsAnswer::ListedPartly { entries, elsewhere, end }
+    }
+}
 /// An extended attribute.
 fn xattr<'a>(inode: &'a Inode, name: &[u8]) -> Option<&'a Bytes> {
     inode.rare.as_ref()?.xattrs.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, value)| value)

@@ -15,8 +15,10 @@ use crate::change::Change;
 use crate::writers::Writer;
 use nacre_types::{ClientId, Ino, Instance, Rank};
 use nacre_wire::frame::crc32c;
+use nacre_wire::fs::Stamp;
 use nacre_wire::msg::fs::FsReply;
-use nacre_wire::{Wire, wire_fields, wire_record};
+use nacre_wire::msg::transaction::FsPart;
+use nacre_wire::{Wire, wire_enum, wire_fields, wire_record};
 
 /// An object of the journal is full from here on, in bytes, unless settings say otherwise.
 pub const OBJECT_BYTES: u64 = 4 << 20;
@@ -51,6 +53,50 @@ pub struct Known {
 }
 wire_fields!(Known { client, instance, here });
 
+/// How far a transaction with other ranks has come ([`crate::transactions`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there are few of them at a time")]
+pub enum Progress {
+    /// A part of another rank's transaction can be done, until that rank decides.
+    Prepared {
+        /// Which transaction.
+        transaction: Ino,
+        /// Whose.
+        leader: u16,
+        /// Which of its parts.
+        index: u8,
+        /// When it all happens.
+        stamp: Stamp,
+        /// What it is to do.
+        part: FsPart,
+        /// The inode that it makes or changes; [`Ino::TOP`]: another rank has that.
+        ino: Ino,
+    },
+    /// It is decided, and done in this batch, or never.
+    Ended {
+        /// Which.
+        transaction: Ino,
+    },
+    /// This rank's own: it happens, says this batch.
+    Committed {
+        /// Which.
+        transaction: Ino,
+        /// Who has to be told.
+        ranks: Vec<u16>,
+    },
+    /// All of them have it in their journals.
+    Told {
+        /// Which.
+        transaction: Ino,
+    },
+}
+wire_enum!(Progress {
+    1 => Prepared { transaction, leader, index, stamp, part, ino },
+    2 => Ended { transaction },
+    3 => Committed { transaction, ranks },
+    4 => Told { transaction },
+});
+
 /// What became safe together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -67,8 +113,10 @@ pub struct Batch {
     /// Who opened files for writing, and closed them. It comes before the changes: these say where
     /// the files are.
     pub writers: Vec<Writer>,
+    /// What was prepared and decided with other ranks.
+    pub transactions: Vec<Progress>,
 }
-wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients, writers });
+wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients, writers, transactions });
 
 impl Batch {
     /// As it stands in an object.
@@ -103,8 +151,12 @@ pub struct JournalHead {
     pub stale: Vec<Ino>,
     /// Who has files open for writing.
     pub writers: Vec<Writer>,
+    /// Transactions that are not over.
+    pub transactions: Vec<Progress>,
 }
-wire_record!(JournalHead version 1 compat 1 { first, sequence, serial, gone_below, clients, answers, stale, writers });
+wire_record!(JournalHead version 1 compat 1 {
+    first, sequence, serial, gone_below, clients, answers, stale, writers, transactions,
+});
 
 /// The name of the object with a journal's head.
 #[must_use]
@@ -219,12 +271,18 @@ impl Journal {
             self.open.writers.push(writer);
         }
     }
+    /// Something about a transaction.
+    pub fn push_progress(&mut self, progress: Progress) -> u64 {
+        self.open_bytes += nacre_wire::Measure::of("progress", &progress).length() as usize;
+        self.open.transactions.push(progress);
+        self.open.sequence
+    }
     /// Whether there is nothing for another append.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Batch { changes, answers, clients, writers, .. } = &self.open;
+        let Batch { changes, answers, clients, writers, transactions, sequence: _, serial: _ } = &self.open;
         let is_empty = changes.is_empty() && answers.is_empty() && clients.is_empty() && writers.is_empty();
-        !self.announced && is_empty
+        !self.announced && is_empty && transactions.is_empty()
     }
     /// Whether the open batch has as much as one append may carry: nothing more is to be changed until it has left.
     #[must_use]

@@ -15,11 +15,13 @@
 //! * `capabilities`: what they may do with the data of files;
 //! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
 //! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
-//!   writing; `probing`: what they had written to these.
+//!   writing; `probing`: what they had written to these;
+//! * `across`: changes of names of several ranks.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
 
+mod across;
 mod appending;
 mod capabilities;
 mod clients;
@@ -45,6 +47,7 @@ use crate::locks::Locks;
 use crate::overlay::Overlay;
 use crate::removing::Removing;
 use crate::shares::Shares;
+use crate::transactions::Transactions;
 use crate::tree::{Found, Tree};
 use crate::writers::Writers;
 use bytes::Bytes;
@@ -271,6 +274,8 @@ pub struct Mds {
     /// Some of them may not have to wait any more.
     release: bool,
     shares: Shares,
+    transactions: Transactions,
+    across: across::Across,
     /// To be submitted, in order: operations that the cluster had no room for.
     queue: VecDeque<(Operation, Purpose)>,
     under_way: BTreeMap<OpId, Purpose>,
@@ -282,6 +287,7 @@ impl Mds {
     #[must_use]
     pub fn open(config: MdsConfig) -> Self {
         let object_bytes = config.limits.journal_object_bytes;
+        let transactions = Transactions::new(config.rank);
         let mut mds = Self {
             config,
             now: Time::ZERO,
@@ -323,6 +329,8 @@ impl Mds {
             held: Vec::new(),
             release: false,
             shares: Shares::default(),
+            transactions,
+            across: across::Across::default(),
             queue: VecDeque::new(),
             under_way: BTreeMap::new(),
             out: Vec::new(),
@@ -349,7 +357,10 @@ impl Mds {
     pub fn next_deadline(&self) -> Time {
         let quiet = if self.is_quiet() && self.now < self.quiet_until { self.quiet_until } else { Time::MAX };
         let evicting = self.evicting.next_deadline();
-        quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at()).min(evicting).min(self.append_at())
+        let transactions = self.transactions.next_deadline(self.now, self.journal.safe());
+        let transactions = if self.is_live() { transactions } else { Time::MAX };
+        let deadline = quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at()).min(evicting);
+        deadline.min(self.append_at()).min(transactions)
     }
     /// Whether nothing is under way and all is safe.
     #[must_use]
@@ -359,6 +370,7 @@ impl Mds {
             && self.under_way.is_empty()
             && self.queue.is_empty()
             && self.writing.is_idle()
+            && self.transactions.is_idle()
     }
     /// What is in memory.
     #[must_use]
@@ -437,6 +449,7 @@ impl Mds {
     fn forget_requests(&mut self, client: ClientId) {
         self.waiting.retain(|(who, _)| *who != client);
         self.asked.retain(|(who, _)| *who != client);
+        self.transactions.give_up_all(client);
     }
     fn end_session(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.remove(&client) {
@@ -515,6 +528,7 @@ impl Mds {
             }
             self.fence_evicted(objects);
             self.probe();
+            self.try_again |= self.transactions.has_put_off();
             loop {
                 while std::mem::take(&mut self.try_again) {
                     self.serve();
@@ -527,6 +541,7 @@ impl Mds {
             }
             self.void_silent();
             self.release_held();
+            self.transactions.on_turn(now, self.journal.safe());
             self.tell_caps();
             self.write_directories();
             self.make_room();
@@ -579,6 +594,7 @@ impl Mds {
         if !self.is_quiet() && std::mem::take(&mut self.tells_first) {
             self.put_tells_first();
         }
+        self.take_part();
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();
         // One that was answered once and lacks something is still to be done before all that is new.
@@ -610,6 +626,16 @@ impl Mds {
                 self.conclude(client, &request, stamp, outcome);
                 continue;
             }
+            if self.waits_for_transaction(client, &request) {
+                in_order.extend(request.again.map(|_| client));
+                self.waiting.push_back((client, request));
+                continue;
+            }
+            let own = self.transactions.of((client, request.number));
+            let Ok(facts) = self.transactions.facts((client, request.number)) else {
+                self.waiting.push_back((client, request));
+                continue;
+            };
             self.note_hint(&request.call, request.place.as_ref());
             for ino in request.call.inos() {
                 self.tree.touch(ino, self.turns);
@@ -623,16 +649,24 @@ impl Mds {
             let given = Ino::given(self.config.rank, self.journal.serial());
             let setting = Setting {
                 rank: self.config.rank,
-                now: told.map_or_else(|| self.stamp(), |told| told.stamp),
+                now: told.map(|told| told.stamp).or(own.map(|(_, stamp)| stamp)).unwrap_or_else(|| self.stamp()),
                 ino: told.map(|told| told.made).filter(|made| *made != Ino::TOP).unwrap_or(given),
                 layout: self.config.layout,
                 is_open: &is_open,
                 again: told.is_some(),
                 is_settling: &|ino| self.settling.contains_key(&ino),
+                facts: &facts,
             };
             let (stamp, is_given) = (setting.now, setting.ino == given);
             match evaluate(&self.tree, &request.call, &setting) {
                 Verdict::Done(mut outcome) => {
+                    if self.rests_on_transaction(client, &request, &outcome) {
+                        in_order.extend(request.again.map(|_| client));
+                        self.waiting.push_back((client, request));
+                        continue;
+                    }
+                    // Others were told that it happens when its client hears of it.
+                    outcome.when_safe |= own.is_some() && !outcome.changes.is_empty();
                     if self.waits_for_caps(client, &request, &mut outcome) {
                         self.waiting.push_back((client, request));
                         continue;
@@ -641,6 +675,10 @@ impl Mds {
                         self.journal.take_serial();
                     }
                     self.conclude(client, &request, stamp, outcome);
+                }
+                Verdict::Across(rank, part) => {
+                    self.lead(client, &request, stamp, rank, part);
+                    self.waiting.push_back((client, request));
                 }
                 Verdict::Busy(_) => {
                     in_order.extend(request.again.map(|_| client));
@@ -696,6 +734,10 @@ impl Mds {
         let Outcome { answer, changes, opened, when_safe, .. } = outcome;
         let number = request.number;
         let changed = !changes.is_empty();
+        self.transactions.end_request((client, number));
+        if !changed {
+            self.transactions.give_up((client, number));
+        }
         let mut after = self.rests_on(client, &request.call, &answer, &changes);
         if when_safe {
             after.batch = after.batch.max(Some(self.journal.number()));
@@ -747,6 +789,9 @@ impl Mds {
                 let answered = Answered { client, instance: session.instance, safe_below, reply: kept };
                 let pushed = self.journal.push(&changes, Some(answered));
                 batch = Some(pushed);
+                if let Some(progress) = self.transactions.commit((client, number), pushed) {
+                    self.journal.push_progress(progress);
+                }
             } else if opening.is_some() {
                 batch = opening;
             }
@@ -874,21 +919,27 @@ impl std::fmt::Debug for Mds {
             .field("queue", &self.queue.len())
             .field("capabilities", &self.capabilities)
             .field("caps", &self.caps)
+            .field("transactions", &(&self.transactions, &self.across))
             .field("removing", &self.removing)
             .finish_non_exhaustive()
     }
 }
 
-/// What a file system begins with: the objects of the root and of the hidden directories of its first rank.
+/// What a file system begins with: the objects of a rank's hidden directories, and with the first rank the root.
 #[must_use]
 pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
     let empty = Head { mtime: now, ..Head::default() };
-    let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
-    let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode: Inode::root(now), head: Some(empty) });
-    let key = Bytes::copy_from_slice(key.as_bytes());
-    let (links, strays) = (Ino::links(config.rank), Ino::strays(config.rank));
-    let objects = [(Ino::TOP, top, vec![(key, entry.to_bytes().into())])];
-    let objects = objects.into_iter().chain([Ino::ROOT, links, strays].map(|dir| (dir, empty, Vec::new())));
+    let hidden = [Ino::links(config.rank), Ino::strays(config.rank)].map(|dir| (dir, empty, Vec::new()));
+    let mut objects = Vec::new();
+    if config.rank == Ino::ROOT.rank() {
+        let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
+        let (key, entry) =
+            (entry_key(&Name::from("root")), Entry::Inode { inode: Inode::root(now), head: Some(empty) });
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        objects.push((Ino::TOP, top, vec![(key, entry.to_bytes().into())]));
+        objects.push((Ino::ROOT, empty, Vec::new()));
+    }
+    objects.extend(hidden);
     let make = |(dir, head, entries): (Ino, Head, Vec<(Bytes, Bytes)>)| {
         let mut ops = vec![
             SubOp::Create { exclusive: true },
@@ -901,7 +952,7 @@ pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
         let object = ObjectId { name, namespace: config.namespace.clone(), ..ObjectId::default() };
         Operation { pool: config.pool, object, ops, ..Operation::default() }
     };
-    objects.map(make).collect()
+    objects.into_iter().map(make).collect()
 }
 
 /// The name of a fragment's object.

@@ -5,6 +5,7 @@
 //!  standby ── Claim ──▶ holder: Lease, Mds          one rank at most; its host starts another standby
 //!                        │
 //!  client ──FsSession────┤ of this rank? ── no, or not yet ──▶ FsAway
+//!  other ranks ──FsTransaction──▶ Mds ──▶ Peers ──▶ their holders
 //!         ──FsRequest────┤ while the lease is valid ──▶ Mds ──Say──▶ client, before the lease is over
 //!                        └ lease ended, fenced, journal damaged ──▶ Halt
 //! ```
@@ -12,8 +13,10 @@
 //! cannot be renewed waits.
 
 use crate::claim::{Claim, Vacancy};
+use crate::evaluate::errno::EINVAL;
 use crate::lease::Lease;
 use crate::mds::{Greeted, Mds, MdsConfig, MdsLimits, Say};
+use crate::peers::Peers;
 use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Name, Rank, Time};
@@ -24,6 +27,7 @@ use nacre_wire::fs::{FsHolder, FsKey};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{FsAway, FsPing, FsPong, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaSpan, MetaTarget};
+use nacre_wire::msg::transaction::{FsFact, FsStep, FsTransaction};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -62,6 +66,7 @@ struct Tenure {
     greeted: BTreeMap<ClientId, FsSession>,
     /// What arrived and has not been looked at.
     inbox: VecDeque<(ClientId, Message)>,
+    peers: Peers,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
@@ -124,6 +129,7 @@ impl Server {
                 // What it had sent still counts: it was on its way.
                 Stage::Holder(tenure) => {
                     tenure.gone.insert(client, self.now);
+                    tenure.peers.on_gone(client);
                 }
                 Stage::Standby(_) | Stage::Ended => {
                     if let Some(met) = self.met.get_mut(&client) {
@@ -132,6 +138,9 @@ impl Server {
                 }
             },
             Input::Absent(Entity::Client(client)) => {
+                if let Stage::Holder(tenure) = &mut self.stage {
+                    tenure.peers.on_gone(client);
+                }
                 // One that was never reached may be there for others.
                 if let Some(met) = self.met.get_mut(&client)
                     && std::mem::take(&mut met.heard)
@@ -167,6 +176,7 @@ impl Server {
             limits: self.config.limits,
         };
         self.stage = Stage::Holder(Box::new(Tenure {
+            peers: Peers::new(file_system.clone()),
             file_system,
             rank,
             lease,
@@ -263,6 +273,11 @@ impl Service for Server {
         }
         self.meet_holders(out);
         if let Stage::Holder(tenure) = &mut self.stage
+            && !news.is_empty()
+        {
+            tenure.peers.on_news();
+        }
+        if let Stage::Holder(tenure) = &mut self.stage
             && let Err(why) = tenure.on_turn(now, &done, objects, metadata, out)
         {
             self.end(why, out);
@@ -307,6 +322,9 @@ impl Tenure {
         if done.iter().fold(false, |ended, done| self.lease.on_done(done) | ended) {
             return Err(format!("the lease of {name} has ended: the monitors did not hear from this server in time"));
         }
+        for done in done {
+            self.peers.on_done(done);
+        }
         self.lease.renew(now, metadata);
         self.serves = self.lease.is_valid(now);
         if self.serves {
@@ -331,14 +349,31 @@ impl Tenure {
                 };
                 Output::Send { to: Entity::Client(client), message, before }
             }));
+            self.say_to_peers(out);
             let long_gone = |_: &ClientId, since: &mut Time| now.since(*since) >= CLIENT_GONE;
             for (client, _) in self.gone.extract_if(.., long_gone) {
                 self.mds.evict(client);
             }
         }
+        self.peers.on_turn(now, metadata);
         match self.mds.ended() {
             Some(why) => Err(format!("{name} cannot be served: {why}")),
             None => Ok(()),
+        }
+    }
+
+    /// What this rank has to say to others.
+    fn say_to_peers(&mut self, out: &mut Vec<Output>) {
+        for (to, transaction, step) in self.mds.take_transactions() {
+            if let (Some(false), FsStep::Prepare { index, .. }) = (self.peers.has(to), &step) {
+                // There is no such rank.
+                let fact = FsFact::Failed { errno: EINVAL };
+                self.mds.on_transaction(to, transaction, FsStep::Prepared { index: *index, fact });
+                continue;
+            }
+            let (from, file_system) = (self.rank.0, self.file_system.clone());
+            let said = FsTransaction { file_system, from, to: to.0, transaction, step };
+            self.peers.say(said, self.lease.until(), out);
         }
     }
 
@@ -353,6 +388,12 @@ impl Tenure {
                 self.begin(now, client, session);
             }
             Message::FsRequest(request) => self.mds.on_request(client, request),
+            Message::FsTransaction(said) => {
+                let is_here = said.file_system == self.file_system && said.to == self.rank.0;
+                if is_here {
+                    self.mds.on_transaction(Rank(said.from), said.transaction, said.step);
+                }
+            }
             Message::FsForgot(forgot) => self.mds.on_forgot(client, forgot),
             // What it asked for came before it.
             Message::FsSync(_) => self.mds.hurry(),
@@ -391,7 +432,7 @@ impl Tenure {
         let gone = self.gone.values().min().map_or(Time::MAX, |since| *since + CLIENT_GONE);
         let may_begin = |client: &ClientId| self.mds.is_live() && !self.mds.is_evicting(*client);
         let mds = if self.greeted.keys().any(may_begin) { Time::ZERO } else { self.mds.next_deadline() };
-        self.lease.next_deadline().min(gone).min(mds)
+        self.lease.next_deadline().min(gone).min(mds).min(self.peers.next_deadline())
     }
 }
 

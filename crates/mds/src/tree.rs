@@ -140,6 +140,16 @@ impl Tree {
         }
     }
 
+    /// The directory at the top of the subtree of this rank that `dir` is in: a hidden one has its entry.
+    #[must_use]
+    pub fn top(&self, dir: Ino) -> Ino {
+        let mut at = dir;
+        while let Some((above, _)) = self.place(at).filter(|(above, _)| !above.is_hidden()) {
+            at = above;
+        }
+        at
+    }
+
     /// The directories from `dir` upwards, each with the fragment that the one before it is in, from
     /// `dir`'s parent on to [`Ino::TOP`].
     pub fn ancestors(&self, dir: Ino) -> impl Iterator<Item = (Ino, Frag)> {
@@ -299,8 +309,8 @@ impl Tree {
                     assert_eq!((node.dir, &node.name), (*dir, name));
                     if let Entry::Inode { inode, .. } = &node.entry {
                         assert_eq!(self.by_ino.get(&inode.ino), Some(id), "inode {} is twice", inode.ino);
-                        directories += u64::from(inode.is_directory());
                     }
+                    directories += u64::from(node.entry.is_directory());
                     seen += 1;
                 }
                 let head = &fragment.head;

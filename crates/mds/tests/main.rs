@@ -1,5 +1,6 @@
-//! The namespace of one rank, against a model of POSIX.
+//! The namespace of a rank, against a model of POSIX.
 
+mod across;
 mod capabilities;
 mod checking;
 mod crash;

@@ -225,6 +225,7 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
         is_open: &|_| true,
         again: false,
         is_settling: &|_| false,
+        facts: &[],
     };
     assert_eq!(evaluate(&rig.tree, &call, &setting), Verdict::Busy(file));
     rig.resize(file, 5).expect("still smaller");

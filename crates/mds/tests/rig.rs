@@ -78,6 +78,7 @@ impl Rig {
             is_open: &is_open,
             again: false,
             is_settling: &|_| false,
+            facts: &[],
         };
         let outcome = match evaluate(&self.tree, call, &setting) {
             Verdict::Done(outcome) => outcome,

@@ -18,7 +18,9 @@ impl Mds {
                 let is_due =
                     |inode: &Inode| inode.links > 0 || !self.caps.is_open(ino) || inode.stale_to() > inode.size;
                 // As long as that it has no name, or was cut off, could be lost, its data stays.
-                inode.is_some_and(is_due) && !self.fresh.contains_key(&ino) && !self.probing.has(ino)
+                // Of one that is about to be given a name, too.
+                let is_in_use = self.probing.has(ino) || self.transactions.has_ino(ino, None);
+                inode.is_some_and(is_due) && !self.fresh.contains_key(&ino) && !is_in_use
             };
             let Some(ino) = self.removing.next(is_ready) else { return };
             let Some(inode) = self.tree.inode(ino) else { continue };

@@ -45,11 +45,15 @@ impl Places {
 impl Mds {
     /// A request says where its file is.
     pub(super) fn note_hint(&mut self, call: &FsCall, place: Option<&FsPlace>) {
-        let Some(ino) = call.ino() else { return };
-        // Of one that is open for writing the place is known.
+        let Some(ino) = call.ino().filter(|ino| ino.rank() == self.config.rank) else { return };
+        self.note_place(ino, place);
+    }
+    /// Where a file is said to be.
+    pub(super) fn note_place(&mut self, ino: Ino, place: Option<&FsPlace>) {
+        // Of one that is open for writing the place is known. What another rank's directories have does not help here.
         if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
-        } else if let Some(place) = place {
+        } else if let Some(place) = place.filter(|place| place.dir.rank() == self.config.rank) {
             self.places.hint(ino, (place.dir, place.name.clone()));
         }
     }
@@ -147,6 +151,11 @@ impl Mds {
     fn seek_parent(&mut self, dir: Ino) -> Result<(), u16> {
         if self.places.nowhere.contains(&dir) {
             return Err(ESTALE);
+        }
+        let links = (Ino::links(self.config.rank), Frag::WHOLE);
+        if self.tree.head(links.0, links.1).is_none() && !self.lost.contains(&links) {
+            // What has several names, or one in another rank's directory, is there.
+            return self.climb(links.0, links.1, &mut BTreeSet::new());
         }
         if self.places.asked.insert(dir) {
             let ops = vec![SubOp::GetAttr { name: PARENT_ATTR.into() }];

@@ -50,7 +50,8 @@ impl Mds {
 
     pub(super) fn replay(&mut self) {
         let Phase::Reading { object, next, batches } = std::mem::replace(&mut self.phase, Phase::Live) else { return };
-        let JournalHead { mut serial, clients, answers, stale, writers, .. } = std::mem::take(&mut self.head);
+        let JournalHead { mut serial, clients, answers, stale, writers, transactions, .. } =
+            std::mem::take(&mut self.head);
         let is_new = next == 0;
         for known in clients {
             self.inherit_client(known, 0);
@@ -61,6 +62,9 @@ impl Mds {
         for answered in answers {
             self.inherit_answer(answered, 0);
         }
+        for progress in transactions {
+            self.transactions.inherit(progress, 0);
+        }
         for batch in batches {
             self.writers.read(&batch);
             serial = serial.max(batch.serial);
@@ -70,6 +74,9 @@ impl Mds {
             for answered in batch.answers {
                 self.inherit_answer(answered, batch.sequence);
             }
+            for progress in batch.transactions {
+                self.transactions.inherit(progress, batch.sequence);
+            }
             for change in batch.changes {
                 self.removing.see(&change, self.config.rank);
                 if let Change::End { .. } = &change {
@@ -78,6 +85,7 @@ impl Mds {
                 self.overlay.apply(change);
             }
         }
+        self.transactions.on_inherited();
         // Numbers that were told and are in no batch come with what is sent again.
         let serial = if is_new { serial } else { serial + EARLY_MAX };
         self.journal = Journal::behind(next, object, serial, self.config.limits.journal_object_bytes);

@@ -238,6 +238,7 @@ impl Mds {
             // It may have no name any more.
             again: true,
             is_settling: &|ino| self.settling.contains_key(&ino),
+            facts: &[],
         };
         match evaluate_found(&self.tree, ino, found, &setting) {
             Verdict::Done(outcome) => {
@@ -249,7 +250,7 @@ impl Mds {
                 self.probing.drop_file(client, ino);
             }
             // Again with the next turn.
-            Verdict::Busy(_) => {}
+            Verdict::Busy(_) | Verdict::Across(..) => {}
             Verdict::Wants(missing) => {
                 if self.seek(missing).is_err() {
                     self.probing.drop_file(client, ino);

@@ -97,9 +97,13 @@ impl Mds {
             let above = [*dir, *to_dir].map(|dir| self.tree.ancestors(dir));
             inos.extend(above.into_iter().flatten().map(|(dir, _)| dir));
         }
+        self.rests_on_inos(Some(client), &inos)
+    }
+    /// The same, of what rests on these.
+    pub(super) fn rests_on_inos(&self, client: Option<ClientId>, inos: &BTreeSet<Ino>) -> After {
         let mut after = After::default();
         for fresh in inos.iter().filter_map(|ino| self.fresh.get(ino)) {
-            if fresh.who != Some(client) {
+            if client.is_none() || fresh.who != client {
                 after.batch = after.batch.max(Some(fresh.batch));
             }
             after.waits.extend(fresh.waits.iter().filter(|wait| !self.shares.is_met(wait)));
@@ -141,6 +145,8 @@ impl Mds {
         }
         let (shares, safe) = (&self.shares, self.journal.safe());
         self.fresh.retain(|_, fresh| fresh.batch >= safe || fresh.waits.iter().any(|wait| !shares.is_met(wait)));
+        self.release_ready();
+        let safe = self.journal.safe();
         for held in std::mem::take(&mut self.held) {
             if held.after.is_over(safe, &self.shares) {
                 let safe = held.batch.is_none_or(|batch| batch < safe);

@@ -226,6 +226,7 @@ impl Mds {
             answers,
             stale: stale.into_iter().collect(),
             writers: self.writers.all(),
+            transactions: self.transactions.all(safe),
         };
         let bytes = head.to_bytes();
         let ops = vec![SubOp::WriteFull { length: bytes.len() as u64 }];

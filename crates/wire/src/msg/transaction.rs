@@ -17,7 +17,7 @@ use crate::fs::{FileKind, Inode, Stamp};
 use crate::{wire_enum, wire_record};
 use nacre_types::{Ino, Name};
 
-use super::fs::FsNode;
+use super::fs::{FsNode, FsPlace};
 
 /// One word between two ranks about one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub enum FsPart {
     Link {
         /// Which.
         ino: Ino,
+        /// Where it is, as far as the client knows.
+        place: Option<FsPlace>,
     },
     /// A name of an inode goes, in the leader's directory.
     Unlink {
@@ -103,7 +105,7 @@ pub enum FsPart {
     },
 }
 wire_enum!(FsPart {
-    1 => Link { ino },
+    1 => Link { ino, place },
     2 => Unlink { ino, directory },
     3 => Leave { dir, name },
     4 => Make { inode },

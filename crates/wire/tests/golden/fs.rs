@@ -251,7 +251,7 @@ fn elsewhere() -> FsElsewhere {
 }
 fn parts() -> Vec<FsPart> {
     vec![
-        FsPart::Link { ino: ino() },
+        FsPart::Link { ino: ino(), place: Some(place()) },
         FsPart::Unlink { ino: ino(), directory: true },
         FsPart::Leave { dir: Ino::ROOT, name: name() },
         FsPart::Make { inode: inode() },
@@ -266,7 +266,7 @@ fn facts() -> Vec<FsFact> {
     ]
 }
 fn steps() -> Vec<FsStep> {
-    let (part, fact) = (FsPart::Link { ino: ino() }, FsFact::Busy {});
+    let (part, fact) = (FsPart::Link { ino: ino(), place: Some(place()) }, FsFact::Busy {});
     vec![
         FsStep::Prepare { index: 1, stamp: Stamp(83), part },
         FsStep::Prepared { index: 1, fact },
