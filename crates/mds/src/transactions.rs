@@ -374,6 +374,14 @@ impl Transactions {
             Progress::Told { transaction } => drop(self.commitments.remove(&transaction)),
         }
     }
+    /// Others' that are prepared and not decided here.
+    pub fn undecided(&self) -> impl Iterator<Item = (Ino, Rank)> {
+        self.prepared.iter().map(|(transaction, of)| (*transaction, of.leader))
+    }
+    /// Whether this rank has decided that its own transaction happens, and others have not all heard of it.
+    pub fn has_committed(&self, transaction: Ino) -> bool {
+        self.commitments.contains_key(&transaction)
+    }
     /// All of the journal was said: what is prepared still is locked.
     pub fn on_inherited(&mut self) {
         let parts = self

@@ -3,12 +3,17 @@
 //! One client works in a directory of its own that has subtrees of all ranks, and is compared with a model of POSIX; two
 //! others work against each other in a second one. At the end every file has as many names as it says.
 
+use crate::checking::{check_ranks, repair_ranks, shown};
 use crate::objects::{Objects, config, small};
 use crate::rig::{Dice, make_call};
+use nacre_conformance::memory::Memory;
 use nacre_history::posix::{Kind, Model};
-use nacre_mds::mds::{Mds, MdsConfig, Say, first_objects};
-use nacre_types::{ClientId, Frag, Ino, Instance, Name, Rank, Time};
-use nacre_wire::fs::{FileKind, Stamp, name_hash};
+use nacre_mds::check::Kind as Fault;
+use nacre_mds::mds::{Mds, MdsConfig, Say, first_objects, fragment_name};
+use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::entry::entry_key;
+use nacre_wire::fs::{Entry, FileKind, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsForgot, FsPlace, FsRequest};
 use nacre_wire::msg::transaction::FsStep;
 use std::collections::{BTreeMap, VecDeque};
@@ -272,7 +277,15 @@ impl World {
                 assert!(names.contains_key(&entry.ino()), "rank {rank}: no name leads to {name}");
             }
         }
+        let report = check_ranks(&self.memory(), self.ranks.len() as u16);
+        assert_eq!(shown(&report), Vec::<String>::new());
         all
+    }
+    /// The objects of all ranks.
+    fn memory(&self) -> Memory {
+        let mut memory = self.stores[0].memory.clone();
+        self.stores[1..].iter().for_each(|store| memory.all.extend(store.memory.all.clone()));
+        memory
     }
 }
 
@@ -390,7 +403,8 @@ impl Modelled {
     }
 }
 
-fn history(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (World, u32) {
+/// A history that stops anywhere.
+fn begin(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (World, Modelled) {
     let ranks = 2 + (seed % 2) as u16;
     let mut world = World::new(seed, ranks, 3, base);
     let mine = world.playground("mine");
@@ -437,6 +451,12 @@ fn history(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (W
         }
         world.turn();
     }
+    (world, modelled)
+}
+
+/// The same to its end: all is answered, and what is left is right.
+fn history(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (World, u32) {
+    let (mut world, mut modelled) = begin(seed, steps, crash_one_in, base);
     (world.crash_one_in, world.lossy) = (usize::MAX, false);
     for client in 0..3 {
         for _ in 0..60_000 {
@@ -483,4 +503,65 @@ fn what_was_answered_survives_the_death_of_each_rank() {
         (renames, crashes) = (renames + across, crashes + world.crashes);
     }
     assert!(renames > 50 && crashes > 300, "{renames} renames across ranks, {crashes} crashes");
+}
+
+/// All servers die at once: what is in objects is right, or a change is decided and known to be unfinished.
+#[test]
+fn what_is_left_of_all_ranks_is_right_or_known_to_be_unfinished() {
+    let mut unfinished = 0;
+    for seed in 0..60 {
+        let (mut world, _) = begin(seed, 200 + seed as usize * 40, 200, &small(seed));
+        for store in &mut world.stores {
+            store.crash(seed as usize % 9);
+        }
+        let ranks = world.ranks.len() as u16;
+        let mut memory = world.memory();
+        let report = check_ranks(&memory, ranks);
+        assert!(report.faults().all(|fault| fault.kind == Fault::Unfinished), "seed {seed}: {:#?}", shown(&report));
+        if report.is_clean() {
+            assert!(repair_ranks(&mut memory, ranks).is_clean(), "seed {seed}");
+        } else {
+            assert!(report.plan().is_none() && report.why_not().is_some(), "seed {seed}");
+            unfinished += 1;
+        }
+    }
+    assert!(unfinished > 3, "{unfinished}");
+}
+
+/// Damage that only several ranks can have.
+#[test]
+fn what_leads_to_no_rank_is_found_and_repaired() {
+    let (world, _) = history(0, 2_000, usize::MAX, &small(0));
+    let healthy = world.memory();
+    let object = |dir: Ino| {
+        let name = Name::from(&*fragment_name(dir, Frag::WHOLE));
+        (PoolId(1), ObjectId { name, namespace: Name::from("fs"), ..ObjectId::default() })
+    };
+    let key = |name: &str| bytes::Bytes::copy_from_slice(entry_key(&Name::from(name)).as_bytes());
+    let mine = healthy.all[&object(Ino::ROOT)].omap[&key("mine")].clone();
+    let mine = Entry::from_bytes(&mine).expect("an entry").ino();
+    let faults = |memory: &Memory| -> Vec<Fault> { check_ranks(memory, 2).faults().map(|fault| fault.kind).collect() };
+    // A directory of another rank without a name: with all that is in it, it gets one.
+    let mut memory = healthy.clone();
+    let gone = memory.all.get_mut(&object(mine)).expect("it is there").omap.remove(&key("p1")).expect("it is there");
+    let gone = Entry::from_bytes(&gone).expect("an entry").ino();
+    let found = faults(&memory);
+    assert!(found.contains(&Fault::Unreferenced), "{found:?}");
+    let left = repair_ranks(&mut memory, 2);
+    assert!(left.is_clean(), "{:#?}", shown(&left));
+    assert!(
+        memory.all[&object(Ino::links(Rank(1)))].omap.contains_key(&key(&gone.to_string())),
+        "it stays with its rank"
+    );
+    assert!(memory.all.contains_key(&object(gone)));
+    // An inode in a directory of another rank: its server would say that there is no such thing.
+    let mut memory = healthy.clone();
+    let home = memory.all.get_mut(&object(Ino::links(Rank(1)))).expect("it is there");
+    let top = home.omap.remove(&key(&gone.to_string())).expect("it is there");
+    memory.all.get_mut(&object(mine)).expect("it is there").omap.insert(key("p1"), top);
+    let found = faults(&memory);
+    assert!(found.contains(&Fault::OtherRank), "{found:?}");
+    let left = repair_ranks(&mut memory, 2);
+    assert!(left.is_clean(), "{:#?}", shown(&left));
+    assert_eq!(memory.all[&object(mine)].omap, healthy.all[&object(mine)].omap);
 }

@@ -68,10 +68,18 @@ fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
         }
     }
 }
+/// What is wrong with a file system of so many ranks.
+pub fn check_ranks(memory: &Memory, ranks: u16) -> Report {
+    drive(memory, Check::new(CheckConfig { ranks, ..check_config() }), "")
+}
+/// Repairs it.
+pub fn repair_ranks(memory: &mut Memory, ranks: u16) -> Report {
+    repair_with(memory, &CheckConfig { ranks, ..check_config() })
+}
 fn check(memory: &Memory) -> Report {
     drive(memory, Check::new(check_config()), "")
 }
-fn shown(report: &Report) -> Vec<String> {
+pub fn shown(report: &Report) -> Vec<String> {
     report.faults().map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what)).collect()
 }
 
@@ -608,6 +616,8 @@ fn every_kind_of_damage_is_found_and_repaired() {
         report.counts
     );
     let mut seen: BTreeSet<Kind> = BTreeSet::from([Kind::Unreadable, Kind::Fragment, Kind::Unknown]);
+    // Of several ranks: `across.rs`.
+    seen.extend([Kind::Unfinished, Kind::OtherRank]);
     let mut wrong = Vec::new();
     for Damage { what, plant, found, after } in ALL {
         let mut site = Site { memory: site.memory.clone(), inos: site.inos.clone() };

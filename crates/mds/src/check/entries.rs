@@ -168,6 +168,19 @@ impl Check {
             let edits = vec![Edit::Unset { dir, key }, Edit::Set { dir, name: right, entry }];
             self.early.push((dir, Some(name.clone()), finding.repaired("it is named by its number", edits)));
         }
+        if matches!(entry, Entry::Inode { .. }) && ino.rank() != dir.rank() && ino.rank().0 < self.config.ranks {
+            let what = format!("its inode {ino} is of {}, and its directory of {}", ino.rank(), dir.rank());
+            let home = Edit::Set {
+                dir: Ino::links(ino.rank()),
+                name: Name::from(&*ino.to_string()),
+                entry: entry.clone().into(),
+            };
+            let reference = Entry::Reference { ino, kind: entry.kind(), home: ino.rank().0 };
+            let edits = vec![home, Edit::Set { dir, name: name.clone(), entry: reference.into() }];
+            let finding = Finding::new(Kind::OtherRank, String::new(), what);
+            let repair = "the inode goes to its rank, and this becomes a name of it";
+            self.early.push((dir, Some(name.clone()), finding.repaired(repair, edits)));
+        }
         let own = &mut self.dirs.entry(dir).or_default().own;
         own.entries += 1;
         match entry {
@@ -181,7 +194,14 @@ impl Check {
                 self.see_file(dir, name, &inode);
             }
             Entry::Reference { ino, kind, .. } => {
-                own.files_below += 1;
+                if matches!(kind, FileKind::Directory {}) {
+                    // What is in it counts with the rank that has it.
+                    own.directories += 1;
+                    own.directories_below += 1;
+                    self.tops.entry(ino).or_insert((dir, name));
+                } else {
+                    own.files_below += 1;
+                }
                 let linked = self.linked.entry(ino).or_default();
                 linked.references += 1;
                 linked.other_kind |= linked.inode.is_some_and(|(_, known, _)| known != kind);
@@ -205,6 +225,11 @@ impl Check {
         self.counts.directories += 1;
         let ino = inode.ino;
         self.see_number(ino);
+        if is_links(dir) {
+            let linked = self.linked.entry(ino).or_default();
+            linked.inode = Some((dir, inode.kind, 1));
+            linked.other_kind |= self.kinds.get(&ino).is_some_and(|kind| *kind != inode.kind);
+        }
         if dir == Ino::ROOT && *name.as_bytes() == *b"lost+found" {
             self.lost_found = Some(ino);
         }

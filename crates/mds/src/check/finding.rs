@@ -27,6 +27,8 @@ kinds! {
     JournalDamaged = "journal-damaged",
     /// An object could not be read.
     Unreadable = "unreadable",
+    /// A change of names of several ranks is decided, and not done everywhere: the ranks' servers do it.
+    Unfinished = "unfinished",
     /// The root, its entry, or a hidden directory is missing.
     Missing = "missing",
     /// An entry's key is not its name's.
@@ -41,6 +43,8 @@ kinds! {
     BadHead = "bad-head",
     /// Two entries have the inode of one file.
     NumberTwice = "number-twice",
+    /// An inode in a directory of another rank than the one that gave its number.
+    OtherRank = "other-rank",
     /// A number that its rank has not given yet.
     NumberNotGiven = "number-not-given",
     /// Two entries lead to one directory.
@@ -83,6 +87,7 @@ impl Kind {
             Self::JournalHead
                 | Self::JournalDamaged
                 | Self::Unreadable
+                | Self::Unfinished
                 | Self::BadKey
                 | Self::BadEntry
                 | Self::HiddenName

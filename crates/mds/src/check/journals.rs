@@ -22,7 +22,7 @@ fn next_batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
 impl Check {
     pub(super) fn read_journals(&mut self) {
         for rank in (0..self.config.ranks).map(Rank) {
-            self.journals.insert(rank, Journaled { serial: Ino::SERIAL_MIN, ..Journaled::default() });
+            self.journals.insert(rank, Journaled::new(rank));
             let ops = vec![SubOp::Stat {}, SubOp::Read { offset: 0, length: READ_MAX }];
             let pool = self.config.pool;
             self.push(Purpose::JournalHead(rank), pool, &journal::head_name(rank), ops);
@@ -37,12 +37,15 @@ impl Check {
                 return self.find(Kind::Unreadable, name, format!("it cannot be read: {why}"));
             }
         };
-        let journal = self.journals.entry(rank).or_default();
+        let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
         match head {
             Some(head) => {
                 (journal.next, journal.serial) = (head.sequence, head.serial);
                 let first = head.first;
                 head.writers.iter().for_each(|writer| journal.writers.apply(writer.clone(), 0));
+                for progress in head.transactions.iter().cloned() {
+                    journal.transactions.inherit(progress, 0);
+                }
                 journal.head = head;
                 self.read_journal(rank, first);
             }
@@ -92,7 +95,7 @@ impl Check {
                 break;
             };
             rest = behind;
-            let journal = self.journals.entry(rank).or_default();
+            let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
             if journal.is_headless && journal.next == 0 {
                 journal.next = batch.sequence;
             }
@@ -106,7 +109,7 @@ impl Check {
             }
         }
         if let Some(at) = damage {
-            let journal = self.journals.entry(rank).or_default();
+            let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
             journal.damaged = true;
             let what = format!("from byte {at} on it is not whole, or out of sequence, at batch {}", journal.next);
             let repair = "what is whole is applied, and the journal begins behind it";
@@ -118,10 +121,13 @@ impl Check {
 
     fn apply_batch(&mut self, rank: Rank, batch: Batch) {
         self.counts.batches += 1;
-        let journal = self.journals.entry(rank).or_default();
+        let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
         journal.next = batch.sequence + 1;
         journal.serial = journal.serial.max(batch.serial);
         journal.writers.read(&batch);
+        for progress in batch.transactions {
+            journal.transactions.inherit(progress, batch.sequence);
+        }
         if !self.config.journals {
             return;
         }
@@ -152,7 +158,7 @@ impl Check {
         });
         match of_journal {
             Some((rank, Some(number))) => {
-                let journal = self.journals.entry(rank).or_default();
+                let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
                 journal.last = journal.last.max(Some(number));
                 journal.lowest = Some(journal.lowest.map_or(number, |lowest| lowest.min(number)));
             }

@@ -3,6 +3,7 @@
 
 use super::entries::{is_links, is_strays};
 use super::*;
+use crate::journal;
 use nacre_wire::fs::{Inode, data_name};
 
 /// Directories that can be reached, and from where.
@@ -88,6 +89,8 @@ impl Check {
                 _ => {}
             }
             let place = self.dirs.get(&at).and_then(|dir| dir.place.as_ref());
+            // Of one whose name another rank has, that.
+            let place = place.map(|place| self.tops.get(&at).filter(|_| is_links(place.0)).unwrap_or(place));
             let Some((above, name)) = place.filter(|_| steps < 4096) else {
                 names.push(format!("(directory {at})"));
                 names.reverse();
@@ -137,6 +140,7 @@ impl Check {
             sum.directories = own.directories;
             sum.bytes_below += own.bytes_below;
             sum.files_below += own.files_below;
+            sum.directories_below += own.directories_below;
             let sum = *sum;
             let above = reached.above[ino];
             if above != *ino {
@@ -167,6 +171,7 @@ impl Check {
         let ino = entry.ino();
         let entry = Box::new(entry);
         if let Some(Backpointer { dir, name }) = at
+            && dir.rank() == ino.rank()
             && self.names.get_mut(&(*dir, name.clone())).is_some_and(|taken| !std::mem::replace(taken, true))
         {
             let set = Edit::Set { dir: *dir, name: name.clone(), entry };
@@ -199,6 +204,7 @@ impl Check {
             };
             self.findings.push(Finding { place, ..finding });
         }
+        self.judge_transactions();
         let roots = self.roots();
         let reached = self.reach(&roots);
         self.judge_roots(&roots);
@@ -207,11 +213,28 @@ impl Check {
         self.judge_links();
         self.judge_numbers();
         self.judge_data();
-        if self.dirs.values().any(|dir| dir.is_unreadable) {
+        let is_unfinished = self.findings.iter().any(|finding| finding.kind == Kind::Unfinished);
+        if is_unfinished || self.dirs.values().any(|dir| dir.is_unreadable) {
             // What is in those would be taken for lost.
             self.findings.retain(|finding| finding.kind.is_local());
         }
         self.findings.sort_by(|a, b| (a.kind, &a.place).cmp(&(b.kind, &b.place)));
+    }
+
+    /// Changes that one rank has in its journal, and another one not yet.
+    fn judge_transactions(&mut self) {
+        for (rank, journal) in &self.journals {
+            let is_decided = |leader: &Rank, transaction| {
+                self.journals.get(leader).is_some_and(|leader| leader.transactions.has_committed(transaction))
+            };
+            let decided =
+                journal.transactions.undecided().filter(|(transaction, leader)| is_decided(leader, *transaction));
+            for (transaction, leader) in decided {
+                let what = format!("{leader} has decided it ({transaction}), and {rank} has not done it");
+                let place = journal::head_name(*rank);
+                self.findings.push(Finding::new(Kind::Unfinished, place, what));
+            }
+        }
     }
 
     fn judge_roots(&mut self, roots: &[Ino]) {
@@ -437,11 +460,16 @@ impl Check {
                 _ => None,
             });
             if linked.references == 0 {
-                let what = format!("no name leads to file {ino}");
+                let is_directory = matches!(kind, FileKind::Directory {});
+                let what = format!("no name leads to {} {ino}", if is_directory { "directory" } else { "file" });
                 let finding = Finding::new(Kind::Unreferenced, self.path_of(home, &ino.to_string()[..].into()), what);
                 let Some((inode, name)) = inode else { continue };
-                let entry = Entry::Inode { inode: Inode { links: 1, ..inode.clone() }, head: None };
-                let edits = vec![Edit::Adopt { entry: Box::new(entry) }, Edit::Unset { dir: home, key: key_of(name) }];
+                let head = self.dirs.get(ino).filter(|_| is_directory).map(|dir| dir.head.unwrap_or_default());
+                let entry = Entry::Inode { inode: Inode { links: 1, ..inode.clone() }, head };
+                let mut edits = vec![Edit::Adopt { entry: Box::new(entry) }];
+                if home.rank() == Ino::ROOT.rank() {
+                    edits.push(Edit::Unset { dir: home, key: key_of(name) });
+                }
                 findings.push(finding.repaired(format!("it becomes /lost+found/{ino}"), edits));
                 continue;
             }
@@ -455,6 +483,17 @@ impl Check {
                     let finding = Finding::new(Kind::ReferenceKind, place, what);
                     findings.push(finding.repaired("it says what its inode says", edits));
                 }
+            }
+            if matches!(kind, FileKind::Directory {}) {
+                let first = references().next().map(|sight| self.path_of(sight.dir, &sight.name));
+                for sight in references().skip(1) {
+                    let place = self.path_of(sight.dir, &sight.name);
+                    let what = format!("directory {ino} is {} too", first.as_deref().unwrap_or_default());
+                    let edits = vec![unset(&(sight.dir, sight.name.clone()))];
+                    let finding = Finding::new(Kind::DirectoryTwice, place, what);
+                    findings.push(finding.repaired("this entry is removed", edits));
+                }
+                continue;
             }
             if links != linked.references
                 && let Some((inode, name)) = inode

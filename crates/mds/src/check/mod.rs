@@ -34,6 +34,7 @@ pub use plan::Plan;
 use crate::journal::JournalHead;
 use crate::mds::fragment_name;
 use crate::overlay::Overlay;
+use crate::transactions::Transactions;
 use crate::writers::Writers;
 use bytes::Bytes;
 use finding::Edit;
@@ -217,7 +218,7 @@ pub struct Counts {
 }
 
 /// A rank's journal as it was read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Journaled {
     head: JournalHead,
     /// The next batch's number.
@@ -232,6 +233,24 @@ struct Journaled {
     is_headless: bool,
     /// Who has files open for writing.
     writers: Writers,
+    /// Changes of names of several ranks that are not over.
+    transactions: Transactions,
+}
+
+impl Journaled {
+    fn new(rank: Rank) -> Self {
+        Self {
+            head: JournalHead::default(),
+            next: 0,
+            serial: Ino::SERIAL_MIN,
+            lowest: None,
+            last: None,
+            damaged: false,
+            is_headless: false,
+            writers: Writers::default(),
+            transactions: Transactions::new(rank),
+        }
+    }
 }
 
 /// See the module head.
@@ -258,6 +277,8 @@ pub struct Check {
     /// What references said of inodes that had not come.
     kinds: BTreeMap<Ino, FileKind>,
     lost_found: Option<Ino>,
+    /// Where references to directories of other ranks are.
+    tops: BTreeMap<Ino, (Ino, Name)>,
     /// The highest serial that was seen, by rank.
     highest: BTreeMap<u16, u64>,
     /// Of these every entry is looked for again.
@@ -308,6 +329,7 @@ impl Check {
             linked: BTreeMap::new(),
             kinds: BTreeMap::new(),
             lost_found: None,
+            tops: BTreeMap::new(),
             highest: BTreeMap::new(),
             wanted: BTreeSet::new(),
             sights: BTreeMap::new(),

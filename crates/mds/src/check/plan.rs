@@ -95,6 +95,11 @@ impl Report {
         if has(Kind::Unreadable) {
             return Some("not all objects can be read: what is in those would be taken for lost");
         }
+        if has(Kind::Unfinished) {
+            return Some(
+                "changes of names of several ranks are not finished: start its servers, which do that, and check again",
+            );
+        }
         if has(Kind::Fragment) {
             return Some("there are fragments of divided directories, which this program does not know");
         }
@@ -169,10 +174,12 @@ impl Report {
     }
 }
 
-/// Without clients and what they were answered. What they may have written the next server looks for.
+/// Without clients and what they were answered, and without what was prepared for another rank and not decided: it does not
+/// happen. What they may have written the next server looks for.
 fn ended(journal: &Journaled) -> JournalHead {
     let writers = journal.writers.all();
-    JournalHead { clients: Vec::new(), answers: Vec::new(), writers, ..journal.head.clone() }
+    let transactions = Vec::new();
+    JournalHead { clients: Vec::new(), answers: Vec::new(), writers, transactions, ..journal.head.clone() }
 }
 fn set_head(head: &Head) -> SubOp {
     SubOp::SetAttr { name: HEAD_ATTR.into(), value: head.to_bytes().into() }
@@ -236,8 +243,15 @@ impl Writer<'_> {
             Edit::Parent { dir, at } => self.directory(*dir, vec![set_parent(at)]),
             Edit::Begin { dir, at } => self.begin(*dir, at.as_ref()),
             Edit::Adopt { entry } => {
-                let dir = self.lost_found();
-                let name = Name::from(&*entry.ino().to_string());
+                let mut dir = self.lost_found();
+                let (ino, kind) = (entry.ino(), entry.kind());
+                let name = Name::from(&*ino.to_string());
+                if ino.rank() != dir.rank() {
+                    // Its rank has it, and not the one that has this directory.
+                    let reference = Entry::Reference { ino, kind, home: ino.rank().0 };
+                    self.set(dir, &name, &reference);
+                    dir = Ino::links(ino.rank());
+                }
                 self.set(dir, &name, entry);
                 if entry.is_directory() {
                     let at = Backpointer { dir, name };
