@@ -3,22 +3,20 @@
 mod check;
 mod claim;
 mod clients;
+mod ranks;
 mod remove;
 
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::stripe::random;
 use crate::object::{pool_id, pools};
-use crate::objects::{Failed, call};
 use crate::out::Out;
 use crate::table::{Column, table};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
-use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
-use nacre_types::{Name, PoolId, Rank, Time};
+use nacre_types::{Name, PoolId};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, name_fault};
-use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp};
-use nacre_wire::msg::client::OpFailure;
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -50,6 +48,22 @@ pub enum Command {
         /// Objects that take turns.
         #[arg(long, default_value_t = 1)]
         stripe_count: u32,
+        /// How many servers share it at a time: `nacre fs subtree pin` gives a directory to one.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=ranks::MAX))]
+        ranks: u16,
+    },
+    /// Have more servers share a file system, each a part of its tree. There are never fewer again.
+    Ranks {
+        /// Which.
+        name: String,
+        /// How many, all in all.
+        #[arg(value_parser = clap::value_parser!(u16).range(1..=ranks::MAX))]
+        ranks: u16,
+    },
+    /// Parts of the tree, and the ranks that have them.
+    Subtree {
+        #[command(subcommand)]
+        command: Subtree,
     },
     /// List them.
     Ls,
@@ -109,6 +123,20 @@ pub enum Command {
     },
 }
 
+#[derive(Subcommand)]
+pub enum Subtree {
+    /// Give an empty directory to a rank: its server has all that is made there from then on. What has the directory
+    /// open, or is in it, opens it again.
+    Pin {
+        /// Of which file system.
+        name: String,
+        /// The directory's path in it.
+        path: String,
+        /// Which rank, as `nacre fs status` shows them.
+        rank: u16,
+    },
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -138,7 +166,9 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             );
             remove::run(name, place, out)
         }
-        Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count } => {
+        Command::Ranks { name, ranks } => ranks::grow(name, *ranks, place, out),
+        Command::Subtree { command: Subtree::Pin { name, path, rank } } => ranks::pin(name, path, *rank, place, out),
+        Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count, ranks } => {
             if let Some(fault) = name_fault(name) {
                 bail!("{name}: {fault}");
             }
@@ -161,7 +191,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             };
             let pool = own(metadata_pool, "meta")?;
             let layout = Layout { pool: own(data_pool, "data")?, ..layout };
-            create(&mut *session, &mut *metadata, name, pool, layout)?;
+            create(&mut *session, &mut *metadata, name, (pool, layout, *ranks))?;
             if out.json() {
                 return out.value(&json!({ "name": name }));
             }
@@ -242,30 +272,12 @@ fn create(
     session: &mut dyn Session,
     metadata: &mut dyn Metadata,
     name: &str,
-    pool: PoolId,
-    layout: Layout,
+    (pool, layout, ranks): (PoolId, Layout, u16),
 ) -> Result<()> {
     // No two file systems share a namespace, also not one that was removed and has left something.
     let namespace = Name::from(&*format!("{name}.{:08x}", random()?));
-    let unix_ms = crate::clock::now_unix_ms();
-    let config = MdsConfig {
-        rank: Rank(0),
-        namespace: namespace.clone(),
-        pool,
-        layout,
-        unix_ms_at_zero: unix_ms,
-        limits: MdsLimits::default(),
-    };
-    let now = Stamp::at(unix_ms, Time::ZERO);
-    for operation in first_objects(&config, now) {
-        match call(session, operation)? {
-            Ok(_) => {}
-            // Its answer was lost, and it was begun again.
-            Err(Failed::Refused(OpFailure::AlreadyExists {})) => {}
-            Err(why) => bail!("its first objects cannot be made: {why}"),
-        }
-    }
-    let settings = FsSettings { namespace, pool, layout, ranks: 1 };
+    let settings = FsSettings { namespace, pool, layout, ranks };
+    ranks::make(session, &settings, 0)?;
     let key = FsKey::Settings.of(&name.into());
     let compares = vec![claim::is(key.clone(), MetaTarget::Version { number: 0 })];
     let then = vec![MetaOp::Put { key, value: settings.to_bytes().into(), lease: 0 }];

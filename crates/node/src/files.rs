@@ -19,7 +19,7 @@ use crate::wake::Waker;
 use nacre_client::{Beside, ClientConfig, Engines, Metadata, ObjectCluster, Placed, Served, Service};
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
 use nacre_role::{Input, Output};
-use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
+use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsClient, FsNode};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,6 +38,8 @@ const DATA_MAX: usize = 256 << 20;
 const DIRTY_MAX: usize = 128 << 20;
 /// What calls end with whose client has ended.
 const ENDED: u16 = 5;
+/// The root has no other rank.
+const EBUSY: u16 = 16;
 
 type Answer = Box<dyn FnOnce(Outcome) + Send>;
 
@@ -404,6 +406,21 @@ impl FileSystem {
     /// The call's error number; `ESRCH`: it has none.
     pub fn evict(&self, client: ClientId) -> Result<(), u16> {
         self.call(Ask::Names(FsCall::Evict { client })).map(drop)
+    }
+    /// Gives an empty directory to another rank: what is made below it from then on that rank's server has.
+    ///
+    /// # Errors
+    /// The call's error number: of the look-up of its path, or of [`FsCall::Pin`].
+    pub fn pin(&self, path: &[&str], rank: Rank) -> Result<(), u16> {
+        let Some((name, above)) = path.split_last() else { return Err(EBUSY) };
+        let mut dir = Ino::ROOT;
+        for name in above {
+            match self.call(Ask::Names(FsCall::Lookup { dir, name: Name::from(*name) }))? {
+                Given::Answer(FsAnswer::Node { node, .. }) => dir = node.inode.ino,
+                other => unreachable!("a name was looked up, and not {other:?}"),
+            }
+        }
+        self.call(Ask::Names(FsCall::Pin { dir, name: Name::from(*name), rank: rank.0 })).map(drop)
     }
     /// Waits until the server has written to directories what it has now.
     ///

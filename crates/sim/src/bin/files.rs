@@ -29,6 +29,7 @@ fn main() {
                 sum.at_once += report.at_once;
                 sum.above += report.above;
                 sum.relics += report.relics;
+                sum.across += report.across;
             }
             Err(_) => {
                 println!("seed {seed} failed");

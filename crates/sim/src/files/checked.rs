@@ -9,13 +9,13 @@ use nacre_wire::fs::Stamp;
 /// Asserts that directories, inodes and journal fit together, with the journal put over what
 /// objects have. Clients that died, or were evicted, may have left data of files that no server has
 /// made.
-pub fn check(memory: &mut Memory, namespace: Name) {
+pub fn check(memory: &mut Memory, namespace: Name, ranks: u16) {
     let all: Vec<(PoolId, ObjectId)> = memory.all.keys().cloned().collect();
     let config = CheckConfig {
         namespace,
         pool: METADATA,
         layout: layout(),
-        ranks: 1,
+        ranks,
         quick: false,
         journals: true,
         rebuild: false,

@@ -140,6 +140,8 @@ struct Reading {
 /// The program of one client.
 #[derive(Debug)]
 pub struct Data {
+    /// Where the files are, one after the other.
+    dirs: Vec<Ino>,
     client: ClientId,
     /// What is open, and whether for writing.
     open: [Option<(Ino, bool)>; FILES],
@@ -151,8 +153,8 @@ pub struct Data {
 }
 
 impl Data {
-    pub fn new(client: ClientId) -> Self {
-        Self { client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false }
+    pub fn new(client: ClientId, dirs: Vec<Ino>) -> Self {
+        Self { dirs, client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false }
     }
     pub fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
@@ -182,7 +184,10 @@ impl Data {
             // What was asked when it was open may still be under way.
             if !is_used {
                 let write = rng.one_in(2);
-                self.asked.insert(begin(Ask::Names(make(&format!("data.{file}"), write))), (file, Doing::Open(write)));
+                self.asked.insert(
+                    begin(Ask::Names(make(self.dirs[file % self.dirs.len()], &format!("data.{file}"), write))),
+                    (file, Doing::Open(write)),
+                );
             }
             return;
         };
@@ -258,9 +263,9 @@ fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
 }
 
 /// Opens a file, and makes it if it is not there.
-pub fn make(name: &str, write: bool) -> FsCall {
+pub fn make(dir: Ino, name: &str, write: bool) -> FsCall {
     FsCall::Make {
-        dir: Ino::ROOT,
+        dir,
         name: Name::from(name),
         kind: FileKind::File {},
         mode: MODE,

@@ -15,9 +15,10 @@
 //! judge themselves; what was told to clients that died or came too late.
 
 use super::programs::is_written;
+use super::tops::Top;
 use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_history::posix::{Kind, Model};
-use nacre_mds::journal::{self, Batch};
+use nacre_mds::journal::{self, Batch, Progress};
 use nacre_types::{ClientId, Ino};
 use nacre_wire::fs::{Entry, FileKind, Inode};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, rename_flag};
@@ -53,9 +54,16 @@ pub struct Judge {
     requests: BTreeMap<(ClientId, u64), Seen>,
     /// Told without a request.
     alone: Vec<(ClientId, Seen)>,
-    /// Changes in the order of the journal: whose they are, and what was answered.
+    /// Directories that were there before.
+    tops: Vec<(String, Ino)>,
+    /// Changes in the order of the journal: whose they are, and what was answered. Of several ranks, in the order in which
+    /// their journals grew: what two of them change together is decided when the leader's does, and what is before or
+    /// after it of the same things, in the other's too.
     order: Vec<((ClientId, u64), FsAnswer)>,
-    next: u64,
+    /// The next batch of each rank's.
+    next: BTreeMap<u16, u64>,
+    /// Changes that several ranks made together.
+    pub across: u64,
     /// How large files are by the journal.
     sizes: BTreeMap<Ino, u64>,
     /// When each client was told last that it came too late.
@@ -81,15 +89,29 @@ struct World {
 
 type Said = Result<Option<usize>, u16>;
 const EIO: u16 = 5;
+const EXDEV: u16 = 18;
 const ESTALE: u16 = 116;
 
 impl World {
-    fn new() -> Self {
-        Self { model: Model::new(), ids: BTreeMap::from([(Ino::ROOT, 0)]), modes: BTreeMap::new() }
+    fn new(tops: &[(String, Ino)]) -> Self {
+        let mut world = Self { model: Model::new(), ids: BTreeMap::from([(Ino::ROOT, 0)]), modes: BTreeMap::new() };
+        for (name, ino) in tops {
+            let id = world.model.make(0, name, Kind::Directory).expect("it is new");
+            world.ids.insert(*ino, id);
+        }
+        world
     }
     /// A change of the journal: what the model says.
     fn make(&mut self, call: &FsCall, answer: &FsAnswer) -> Said {
-        let said = self.perform(call);
+        let said = match (call, answer) {
+            // The directory is another one from then on.
+            (FsCall::Pin { dir, name, .. }, FsAnswer::Node { made: true, .. }) => self.id(*dir).and_then(|dir| {
+                let name = Self::name(name);
+                self.model.rmdir(dir, &name)?;
+                self.model.make(dir, &name, Kind::Directory).map(Some)
+            }),
+            _ => self.perform(call),
+        };
         if let (Ok(Some(id)), FsAnswer::Node { node, made: true }) = (&said, answer) {
             self.ids.insert(node.inode.ino, *id);
             self.modes.insert(*id, node.inode.mode);
@@ -147,6 +169,10 @@ impl World {
                     None => Ok(Some(id)),
                 }
             }
+            FsCall::Pin { dir, name, .. } => {
+                let mut after = self.model.clone();
+                after.rmdir(self.id(*dir)?, &Self::name(name)).map(|()| None)
+            }
             FsCall::Wrote { ino, size, .. } | FsCall::Close { ino, size, .. } | FsCall::Comply { ino, size, .. } => {
                 let id = self.id(*ino)?;
                 let node = &mut self.model.nodes[id];
@@ -173,7 +199,10 @@ impl World {
         let mut all: BTreeSet<usize> = call.inos().filter_map(|ino| self.id(ino).ok()).collect();
         let named = |dir: &Ino, name: &nacre_types::Name| self.model.lookup(self.id(*dir)?, &Self::name(name));
         match call {
-            FsCall::Lookup { dir, name } | FsCall::Make { dir, name, .. } | FsCall::Unlink { dir, name, .. } => {
+            FsCall::Lookup { dir, name }
+            | FsCall::Make { dir, name, .. }
+            | FsCall::Pin { dir, name, .. }
+            | FsCall::Unlink { dir, name, .. } => {
                 all.extend(named(dir, name));
             }
             FsCall::Rename { dir, name, to_dir, to_name, .. } => {
@@ -234,6 +263,10 @@ impl World {
             // A file that is not in memory is found by its name, as its client has seen it last: if another client has
             // renamed it, it is not found (docs/plan.md, files).
             (_, FsAnswer::Failed { errno: ESTALE }) if call.ino().is_some() => true,
+            // Directories stay in their rank's part of the tree.
+            (_, FsAnswer::Failed { errno: EXDEV }) if self.may_be_across(call) => true,
+            // It is that rank's already.
+            (Err(39), FsAnswer::Done {}) if matches!(call, FsCall::Pin { .. }) => true,
             (Err(errno), FsAnswer::Failed { errno: other }) => {
                 // What is gone may be known by its number for a while, or not.
                 errno == other || (*other == ESTALE && *errno == 2) || (*errno == ESTALE && *other == 2)
@@ -252,6 +285,21 @@ impl World {
         }
     }
 
+    /// Whether a directory would go to another part of the tree, or one is another rank's already.
+    fn may_be_across(&self, call: &FsCall) -> bool {
+        let is_directory = |dir: &Ino, name: &nacre_types::Name| {
+            let id = self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name)));
+            id.is_ok_and(|id| self.model.nodes[id].kind == Kind::Directory)
+        };
+        match call {
+            FsCall::Pin { .. } => true,
+            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+                let is_exchange = flags & rename_flag::EXCHANGE != 0 && dir.rank() != to_dir.rank();
+                is_exchange || is_directory(dir, name) || is_directory(to_dir, to_name)
+            }
+            _ => false,
+        }
+    }
     /// Whether nothing is known for sure of what this is about: it has no name, and may be removed at any time.
     fn is_vague(&self, call: &FsCall) -> bool {
         let nameless = |ino: Ino| self.ids.get(&ino).is_none_or(|id| self.model.nodes[*id].names == 0);
@@ -270,6 +318,10 @@ impl World {
 }
 
 impl Judge {
+    pub fn new(tops: &[Top]) -> Self {
+        let tops = tops.iter().filter(|top| top.ino != Ino::ROOT);
+        Self { tops: tops.map(|top| (top.name.clone(), top.ino)).collect(), ..Self::default() }
+    }
     /// A caller begins a call; those about data are not judged here.
     pub fn on_begun(&mut self, now: u64, client: ClientId, id: CallId, ask: &Ask) {
         if let Ask::Names(call) = ask {
@@ -334,11 +386,14 @@ impl Judge {
         }
     }
     /// An object of the journal grew.
-    pub fn on_append(&mut self, bytes: &[u8]) {
+    pub fn on_append(&mut self, rank: u16, bytes: &[u8]) {
         let mut batches: Vec<Batch> = Vec::new();
-        assert!(journal::read(bytes, &mut self.next, &mut batches), "an append is whole, and follows the one before");
+        let next = self.next.entry(rank).or_default();
+        assert!(journal::read(bytes, next, &mut batches), "an append is whole, and follows the one before");
         for batch in batches {
             self.batches += 1;
+            let is_across = |progress: &&Progress| matches!(progress, Progress::Committed { .. });
+            self.across += batch.transactions.iter().filter(is_across).count() as u64;
             let found = self.found_in(&batch);
             let begins = self.order.len();
             let answers = batch.answers.into_iter();
@@ -393,7 +448,7 @@ impl Judge {
             assert!(!(changed && sure) || place.contains_key(who), "{who:?} {seen:?} was answered and is lost");
         }
         // Each change in turn.
-        let mut world = World::new();
+        let mut world = World::new(&self.tops);
         let mut touched: Vec<BTreeSet<usize>> = Vec::new();
         for (who, answer) in &self.order {
             let seen = &self.requests[who];
@@ -442,7 +497,7 @@ impl Judge {
             looks.push(Look { low, high, who, seen, answer });
         }
         looks.sort_by_key(|look| std::cmp::Reverse(look.low));
-        let (mut again, mut open) = (World::new(), Vec::<Look<'_>>::new());
+        let (mut again, mut open) = (World::new(&self.tops), Vec::<Look<'_>>::new());
         for at in 0..=order.len() {
             if let Some(((who, answer), _)) = at.checked_sub(1).map(|last| order[last]) {
                 let call = &self.requests[who].call;
@@ -493,7 +548,7 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::Stat { .. }
         | FsCall::List { .. } => false,
         // What is there already is opened, or left as it is.
-        FsCall::Make { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
+        FsCall::Make { .. } | FsCall::Pin { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
         FsCall::Comply { written: false, .. } => false,
         FsCall::Close { mtime, .. } | FsCall::Comply { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),
         // To its own name: it changes nothing.

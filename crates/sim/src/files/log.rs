@@ -94,6 +94,7 @@ enum Doing {
 /// The program of one client.
 #[derive(Debug)]
 pub struct Log {
+    dir: Ino,
     client: ClientId,
     open: Option<(Ino, bool)>,
     asked: BTreeMap<CallId, Doing>,
@@ -102,8 +103,8 @@ pub struct Log {
 }
 
 impl Log {
-    pub const fn new(client: ClientId) -> Self {
-        Self { client, open: None, asked: BTreeMap::new(), next: 1, evicted: false }
+    pub const fn new(client: ClientId, dir: Ino) -> Self {
+        Self { dir, client, open: None, asked: BTreeMap::new(), next: 1, evicted: false }
     }
     pub fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
@@ -122,7 +123,7 @@ impl Log {
         let Some((ino, write)) = self.open else {
             if self.asked.is_empty() {
                 let write = rng.below(3) > 0;
-                self.asked.insert(begin(Ask::Names(super::data::make(NAME, write))), Doing::Open(write));
+                self.asked.insert(begin(Ask::Names(super::data::make(self.dir, NAME, write))), Doing::Open(write));
             }
             return;
         };

@@ -20,6 +20,7 @@ mod log;
 mod programs;
 mod registry;
 mod relics;
+mod tops;
 mod view;
 mod world;
 

@@ -3,6 +3,7 @@
 
 use super::data;
 use super::relics::{Relic, Synced};
+use super::tops::Top;
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
@@ -10,6 +11,7 @@ use nacre_types::{Ino, Name};
 use nacre_wire::fs::{FileKind, Inode, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// Largest file of a program's own: several objects.
@@ -28,13 +30,17 @@ pub fn is_written(inode: &Inode) -> bool {
 }
 
 /// What a client's programs have seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Seen {
+    tops: Arc<[Top]>,
     dirs: BTreeSet<Ino>,
     files: BTreeSet<Ino>,
 }
 
 impl Seen {
+    pub const fn new(tops: Arc<[Top]>) -> Self {
+        Self { tops, dirs: BTreeSet::new(), files: BTreeSet::new() }
+    }
     pub fn note(&mut self, answer: &FsAnswer) {
         if let FsAnswer::Node { node, .. } = answer
             && !is_written(&node.inode)
@@ -49,7 +55,8 @@ impl Seen {
         }
     }
     fn dir(&self, rng: &mut Rng) -> Ino {
-        let dirs: Vec<Ino> = std::iter::once(Ino::ROOT).chain(self.dirs.iter().copied()).collect();
+        let tops = self.tops.iter().map(|top| top.ino);
+        let dirs: Vec<Ino> = tops.chain(self.dirs.iter().copied()).collect();
         *rng.pick(&dirs)
     }
     fn any(&self, rng: &mut Rng) -> Ino {
@@ -94,6 +101,7 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
         85..92 => FsCall::Lookup { dir, name },
         92..96 => FsCall::List { dir, after: 0, bytes_max: 1 << 20 },
         96..98 => FsCall::Stat { ino: seen.any(rng) },
+        98 if seen.tops.len() > 1 => FsCall::Pin { dir, name, rank: rng.below(seen.tops.len() as u64) as u16 },
         _ => return Ask::Sync { ino: None },
     })
 }
@@ -101,6 +109,10 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
 /// A program with a file that only it writes: each read must be what it wrote.
 #[derive(Debug)]
 pub struct Own {
+    tops: Arc<[Top]>,
+    /// Where it is made, and where it has its name.
+    made_in: Top,
+    named_in: Top,
     name: Name,
     ino: Option<Ino>,
     /// It was made with its name, or was given it.
@@ -136,11 +148,16 @@ enum Step {
 }
 
 impl Own {
-    pub fn new(name: &str) -> Self {
+    pub fn new(name: &str, tops: Arc<[Top]>) -> Self {
         let sum: u32 = name.bytes().map(u32::from).sum();
+        let top = |n: u32| tops[n as usize % tops.len()].clone();
+        let (made_in, named_in) = (top(sum), top(sum / 5));
         let most = if sum.is_multiple_of(3) { OWN_FAR } else { OWN_MAX };
         let name = Name::from(name);
         Self {
+            tops,
+            made_in,
+            named_in,
             name,
             ino: None,
             named: false,
@@ -162,9 +179,12 @@ impl Own {
         let mut content = self.content.clone();
         let Some(ino) = self.ino else {
             let named = rng.one_in(2);
+            if named {
+                self.named_in.clone_from(&self.made_in);
+            }
             let name = if named { self.name.clone() } else { Name::default() };
             let make = FsCall::Make {
-                dir: Ino::ROOT,
+                dir: self.made_in.ino,
                 name,
                 kind: FileKind::File {},
                 mode: OWN_MODE,
@@ -182,7 +202,10 @@ impl Own {
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let (step, ask) = match rng.below(24) {
-            0 if !self.named => (Step::Link, Ask::Names(FsCall::Link { ino, dir: Ino::ROOT, name: self.name.clone() })),
+            0 if !self.named => {
+                let (dir, name) = (self.named_in.ino, self.name.clone());
+                (Step::Link, Ask::Names(FsCall::Link { ino, dir, name }))
+            }
             _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino, write: true })),
             0..8 => {
                 let (offset, length) = (rng.below(self.most), 1 + rng.below(9000));
@@ -234,14 +257,14 @@ impl Own {
     }
     /// What there must be of its file when its client is no more.
     pub fn relic(&mut self) -> Option<Relic> {
-        Some(Relic { name: self.name.clone(), ino: self.ino?, synced: self.synced.take()? })
+        Some(Relic { path: self.named_in.path(&self.name), ino: self.ino?, synced: self.synced.take()? })
     }
     /// Its client was evicted: it begins again, with another file.
     pub fn begin_again(&mut self, name: &str) {
         let asked = self.asked.take();
         // Evicted twice, it may still wait for what it had asked before the first time.
         let stale = asked.map(|(call, ..)| call).or(self.stale);
-        *self = Self { stale, steps: self.steps, ..Self::new(name) };
+        *self = Self { stale, steps: self.steps, ..Self::new(name, self.tops.clone()) };
     }
     /// Its call has ended.
     ///
@@ -271,7 +294,8 @@ impl Own {
             }
             // It is gone, and another one begins.
             (Step::Close, _) if !self.named => {
-                *self = Self { next: self.next, steps: self.steps, ..Self::new(&self.name.to_string()) };
+                *self =
+                    Self { next: self.next, steps: self.steps, ..Self::new(&self.name.to_string(), self.tops.clone()) };
                 return true;
             }
             (Step::Read(offset, length), Given::Data(parts)) => {

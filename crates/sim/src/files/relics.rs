@@ -48,7 +48,7 @@ impl Synced {
 /// A file whose program is no more.
 #[derive(Debug)]
 pub struct Relic {
-    pub name: Name,
+    pub path: String,
     pub ino: Ino,
     pub synced: Synced,
 }
@@ -59,8 +59,8 @@ impl Relic {
     /// # Panics
     /// If it is not.
     pub fn check(&self, shown: &[(String, Option<Ino>, u64)], memory: &Memory) {
-        let Self { name, ino, synced } = self;
-        let there = shown.iter().find(|(path, ..)| *path == format!("/{name}"));
+        let Self { path: name, ino, synced } = self;
+        let there = shown.iter().find(|(path, ..)| path == name);
         let size = there.filter(|(_, is, _)| *is == Some(*ino)).map(|(.., size)| *size);
         let size = size.unwrap_or_else(|| panic!("{name} was synchronized and is gone"));
         let (least, most) = synced.sizes;

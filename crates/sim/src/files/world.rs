@@ -7,6 +7,7 @@ use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
 use super::relics::Relic;
+use super::tops::{self, Top};
 use super::view::{Asked, Keys, Objects};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
@@ -24,6 +25,7 @@ use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
 use nacre_wire::{Message, Wire as _};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
@@ -63,6 +65,8 @@ pub struct Report {
     pub above: u64,
     /// Files with something synchronized whose clients died or came too late.
     pub relics: u64,
+    /// Changes of names of several ranks.
+    pub across: u64,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
@@ -153,6 +157,7 @@ struct World {
     rng: Rng,
     schedule: Schedule<Event>,
     servers: usize,
+    tops: Arc<[Top]>,
     slots: Vec<Option<ClientId>>,
     nodes: BTreeMap<ClientId, Node>,
     memory: Memory,
@@ -208,7 +213,10 @@ fn pair(one: ClientId, other: ClientId) -> (ClientId, ClientId) {
 impl World {
     fn new(seed: u64, verbose: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let (servers, clients) = (rng.between(1, 3) as usize, rng.between(2, 4) as usize);
+        let (spare, clients) = (rng.between(1, 3) as usize, rng.between(2, 4) as usize);
+        // One in three has several ranks.
+        let ranks = [1, 1, 2, 1, 1, 3][seed as usize % 6];
+        let servers = spare + usize::from(ranks) - 1;
         let limits = MdsLimits {
             journal_object_bytes: *rng.pick(&[400, 4_000, 100_000]),
             journal_objects_max: rng.between(4, 12),
@@ -218,19 +226,24 @@ impl World {
         };
         let mut memory = Memory::default();
         let namespace = Name::from("home.1");
-        let config = MdsConfig {
-            rank: Rank(0),
+        let config = |rank| MdsConfig {
+            rank,
             namespace: namespace.clone(),
             pool: METADATA,
             layout: layout(),
             unix_ms_at_zero: 1_000,
             limits,
         };
-        for operation in first_objects(&config, Stamp(1)) {
+        for operation in (0..ranks).flat_map(|rank| first_objects(&config(Rank(rank)), Stamp(1))) {
             memory.perform(&operation).expect("it is new");
         }
+        let tops = if ranks > 1 {
+            tops::make(&mut memory, &namespace, ranks)
+        } else {
+            [Top { ino: Ino::ROOT, name: String::new() }].into()
+        };
         let mut registry = Registry::default();
-        let settings = FsSettings { namespace, pool: METADATA, layout: layout(), ranks: 1 };
+        let settings = FsSettings { namespace, pool: METADATA, layout: layout(), ranks };
         let put = MetaOp::Put { key: FsKey::Settings.of(&NAME.into()), value: settings.to_bytes().into(), lease: 0 };
         let made = MetaCall::Transact { compares: Vec::new(), then: vec![put], otherwise: Vec::new() };
         assert!(registry.ask(0, made).is_ok());
@@ -251,7 +264,8 @@ impl World {
             stalled: BTreeMap::new(),
             cuts: BTreeMap::new(),
             after: BTreeMap::new(),
-            judge: Judge::default(),
+            judge: Judge::new(&tops),
+            tops,
             relics: Vec::new(),
             diary: Diary::default(),
             book: Book::default(),
@@ -696,7 +710,8 @@ impl World {
                     operation.ops.iter().any(|op| matches!(op, nacre_wire::msg::client::SubOp::Append { .. }));
                 if done.is_ok() && appends && name.starts_with("journal.") {
                     self.note(|| format!("{who} appends to {name}"));
-                    self.judge.on_append(&operation.payload.concat());
+                    let rank = name.split('.').nth(1).and_then(|rank| u16::from_str_radix(rank, 16).ok());
+                    self.judge.on_append(rank.expect("of a rank"), &operation.payload.concat());
                 }
                 done
             }
@@ -729,9 +744,11 @@ impl World {
             let about = Name::default();
             let config =
                 FsConfig { file_system, about, instance, unix_ms_at_zero: 1_000, names_max, data_max, dirty_max };
-            let own = Own::new(&format!("own.{life}"));
-            let (data, log) = (Data::new(id), Log::new(id));
-            let (seen, calls) = (programs::Seen::default(), BTreeSet::new());
+            let own = Own::new(&format!("own.{life}"), self.tops.clone());
+            let dirs: Vec<Ino> = self.tops.iter().map(|top| top.ino).collect();
+            let log = Log::new(id, dirs[dirs.len() - 1]);
+            let data = Data::new(id, dirs);
+            let (seen, calls) = (programs::Seen::new(self.tops.clone()), BTreeSet::new());
             let kernel = Kernel::default();
             Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, seen, calls }
         };
@@ -834,11 +851,18 @@ impl World {
         }
     }
 
-    fn holder(&self) -> Option<usize> {
-        (0..self.servers).find(|slot| {
+    /// A server that has a rank.
+    fn holder(&mut self) -> Option<usize> {
+        let has_rank = |slot: &usize| {
             let node = self.slots[*slot].and_then(|id| self.nodes.get(&id));
             node.is_some_and(|node| matches!(&node.role, Role::Server(server) if server.rank().is_some()))
-        })
+        };
+        let holders: Vec<usize> = (0..self.servers).filter(has_rank).collect();
+        match &holders[..] {
+            [] => None,
+            [one] => Some(*one),
+            several => Some(*self.rng.pick(several)),
+        }
     }
 
     fn cut_power(&mut self, who: ClientId) {
@@ -882,7 +906,8 @@ impl World {
         assert_eq!(shown, expected, "what a new client sees");
         self.relics.iter().for_each(|relic| relic.check(&shown, &self.memory));
         self.report.relics = self.relics.len() as u64;
-        super::checked::check(&mut self.memory, Name::from("home.1"));
+        super::checked::check(&mut self.memory, Name::from("home.1"), self.tops.len() as u16);
+        self.report.across = self.judge.across;
         self.report.batches = self.judge.batches;
         self.report.digest = self.digest.digest128();
         self.report
