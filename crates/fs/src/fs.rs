@@ -2,11 +2,12 @@
 //! objects.
 //!
 //! ```text
-//!  begin ─▶ queue of a rank ─▶ Names ──────────────────▶ Session ─▶ answered: ended
-//!                          ├─▶ Read  ─▶ kept? ─▶ objects ─────────▶ all read: ended
-//!                          ├─▶ Write ─▶ kept, or objects ─▶ larger? Wrote ─▶ Session ─▶ ended
-//!                          └─▶ Sync  ─▶ what is not written ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
+//!  begin ─▶ queue ─▶ Names ──────────────────▶ Session ─▶ answered: ended
+//!                ├─▶ Read  ─▶ kept? ─▶ objects ─────────▶ all read: ended
+//!                ├─▶ Write ─▶ kept, or objects ─▶ larger? Wrote ─▶ Session ─▶ ended
+//!                └─▶ Sync  ─▶ what is not written ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
 //! ```
+//! Each rank has its queue and its session ([`crate::sessions`]).
 //! What is known of names and attributes is answered without a request ([`crate::names`]); what may be
 //! kept of data, capabilities say.
 //!
@@ -28,6 +29,8 @@ mod flushing;
 mod holes;
 mod lending;
 mod locking;
+#[cfg(test)]
+mod ranks_test;
 #[cfg(test)]
 mod testing;
 mod zeroing;

@@ -249,6 +249,15 @@ impl Names {
                 }
                 return;
             }
+            // Something else is in its place.
+            FsCall::Pin { dir, name, .. } => {
+                let before = self.bind(*dir, name, None, false);
+                self.changed(*dir);
+                if let Some(ino) = before {
+                    self.forget_node(ino);
+                    self.end(ino);
+                }
+            }
             FsCall::Rename { dir, name, to_dir, to_name, flags } => {
                 let (moved, other) = (self.bound(*dir, name), self.bound(*to_dir, to_name));
                 let exchange = flags & rename_flag::EXCHANGE != 0;

@@ -171,3 +171,134 @@ impl Sessions {
         self.ranks.values_mut().for_each(|session| session.leave(out));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::Message;
+    use nacre_wire::fs::Stamp;
+    use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer};
+
+    const NOW: Time = Time(1);
+    const OTHER: Rank = Rank(1);
+
+    fn holder(rank: Rank) -> FsHolder {
+        let address = Address("a".into());
+        FsHolder { client: 9 + u64::from(rank.0), instance: Instance(1), address, name: "mds".into() }
+    }
+    /// With a session with each of two ranks.
+    fn sessions() -> Sessions {
+        let mut sessions = Sessions::new("home".into(), Instance(5));
+        open(&mut sessions, FIRST, &mut Vec::new());
+        open(&mut sessions, OTHER, &mut Vec::new());
+        sessions
+    }
+    fn open(sessions: &mut Sessions, rank: Rank, out: &mut Vec<Output>) {
+        sessions.of(rank).on_away();
+        sessions.on_holder(NOW, rank, &holder(rank), Holds::default(), out);
+        let greeting = out.iter().rev().find_map(|output| match output {
+            Output::Send { message: Message::FsSession(session), .. } => Some(session.greeting),
+            _ => None,
+        });
+        sessions.of(rank).on_welcome(NOW, greeting.unwrap_or(1), out);
+    }
+    /// Asks something; the request's number, and which requests were sent with that: number and what is safe below.
+    fn ask(sessions: &mut Sessions, rank: Rank) -> (u64, Vec<(u64, u64)>) {
+        let mut out = Vec::new();
+        let call = FsCall::Comply { ino: Ino::ROOT, number: 1, size: 1, mtime: Stamp(1), written: true };
+        let number = sessions.request(NOW, rank, (call, None), &mut out);
+        (number, sent(&out))
+    }
+    fn sent(out: &[Output]) -> Vec<(u64, u64)> {
+        let request = |output: &Output| match output {
+            Output::Send { message: Message::FsRequest(request), .. } => Some((request.number, request.safe_below)),
+            Output::Send { message: Message::FsCaughtUp(_), .. } => Some((0, 0)),
+            _ => None,
+        };
+        out.iter().filter_map(request).collect()
+    }
+    fn answer(sessions: &mut Sessions, rank: Rank, number: u64, safe: bool) -> Vec<(u64, u64)> {
+        let reply = FsReply {
+            number,
+            safe,
+            stamp: Stamp(1),
+            place: None,
+            keep: true,
+            shares: Vec::new(),
+            changed: Vec::new(),
+            caps: Vec::new(),
+            answer: FsAnswer::Done {},
+        };
+        let mut out = Vec::new();
+        assert!(sessions.on_reply(NOW, rank, reply, &mut out).is_some());
+        sent(&out)
+    }
+
+    /// Numbers are counted for all ranks together: each server sees gaps, and what is safe of its own.
+    #[test]
+    fn a_rank_sees_its_own_requests_of_one_numbering() {
+        let mut sessions = sessions();
+        assert_eq!(ask(&mut sessions, FIRST), (1, vec![(1, 1)]));
+        assert_eq!(ask(&mut sessions, OTHER), (2, vec![(2, 2)]));
+        assert_eq!(ask(&mut sessions, FIRST), (3, vec![(3, 1)]));
+        answer(&mut sessions, FIRST, 1, true);
+        answer(&mut sessions, FIRST, 3, false);
+        let moment = sessions.moment(Some(Ino(7)));
+        assert_eq!(ask(&mut sessions, FIRST), (4, vec![(4, 3)]));
+        assert_eq!(ask(&mut sessions, OTHER), (5, vec![(5, 2)]));
+        answer(&mut sessions, OTHER, 2, false);
+        assert!(!sessions.is_safe_at(&moment, false), "3 had been answered by then");
+        sessions.of(FIRST).on_safe(NOW, &[3], &mut Vec::new());
+        assert!(sessions.is_safe_at(&moment, false), "and 2 had not");
+        assert!(!sessions.is_safe_at(&sessions.moment(Some(Ino(7))), false));
+        let below: Vec<(Rank, u64)> = sessions.safe_below().collect();
+        assert_eq!(below, [(FIRST, 4), (OTHER, 2)]);
+    }
+
+    /// One rank answers, the other one does not: its next request has a number that its server's window does not
+    /// reach. That would drop it; so it waits until what is before it is safe. With a new server, too, and it has not
+    /// caught up before it has said what was to be said first.
+    #[test]
+    fn what_a_servers_window_does_not_reach_waits() {
+        let mut sessions = sessions();
+        let (old, _) = ask(&mut sessions, OTHER);
+        for _ in 1..FS_WINDOW / 2 {
+            assert!(sessions.is_free(FIRST) && sessions.is_free(OTHER));
+            let (number, _) = ask(&mut sessions, FIRST);
+            answer(&mut sessions, FIRST, number, true);
+        }
+        assert!(sessions.is_free(FIRST) && !sessions.is_free(OTHER));
+        for _ in 0..FS_WINDOW / 2 {
+            let (number, _) = ask(&mut sessions, FIRST);
+            answer(&mut sessions, FIRST, number, true);
+        }
+        answer(&mut sessions, OTHER, old, false);
+        let (far, now) = ask(&mut sessions, OTHER);
+        assert!(far >= old + FS_WINDOW && now.is_empty());
+        let mut out = Vec::new();
+        open(&mut sessions, OTHER, &mut out);
+        assert_eq!(sent(&out), [(old, old)], "it has not caught up");
+        out.clear();
+        sessions.of(OTHER).on_safe(NOW, &[old], &mut out);
+        assert_eq!((sent(&out), sessions.is_free(OTHER)), (vec![(far, far), (0, 0)], true));
+    }
+
+    /// A server died, and its next life took another rank.
+    #[test]
+    fn a_server_that_has_another_rank_now_stays_where_it_is() {
+        let mut sessions = sessions();
+        let moved = FsHolder { instance: Instance(2), ..holder(FIRST) };
+        sessions.of(OTHER).on_away();
+        sessions.of(FIRST).on_away();
+        sessions.on_holder(NOW, OTHER, &moved, Holds::default(), &mut Vec::new());
+        let third = FsHolder { client: 77, ..holder(FIRST) };
+        let mut out = Vec::new();
+        sessions.on_holder(NOW, FIRST, &third, Holds::default(), &mut out);
+        let met = |output: &Output| match output {
+            Output::Meet { peer: Entity::Client(peer), .. } => Some(peer.0),
+            _ => None,
+        };
+        assert_eq!(out.iter().filter_map(met).collect::<Vec<_>>(), [77], "the other session is with the first one's");
+        assert_eq!((sessions.with(ClientId(9)), sessions.with(ClientId(77))), (Some(OTHER), Some(FIRST)));
+    }
+}

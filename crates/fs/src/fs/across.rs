@@ -4,7 +4,8 @@
 //!  Lookup ─▶ Elsewhere ─▶ Stat at the inode's rank ─▶ Node
 //!  Make   ─▶ Elsewhere ─▶ Open there, or Stat ─────▶ Node
 //!                           └ it is gone: again from the beginning, some times
-//!  List   ─▶ ListedPartly ─▶ Stat of each of the others, all at once ─▶ Listed, in order, without those that are gone
+//!  List   ─▶ ListedPartly ─▶ Stat of each of the others, all at once
+//!                              └─▶ Listed, in order, without those that are gone
 //!  StatFs, Flush ─▶ each rank ─▶ sums, or done
 //! ```
 //! A name that is known to stand for another rank's inode leads there without a request to its directory's rank.
@@ -166,7 +167,11 @@ impl Fs {
         }
         self.parts.insert(call, parts);
         for (part, ino) in others.into_iter().enumerate() {
-            if self.has_rank(rank_of(ino)) {
+            if let Some(known) = self.names_at_once(&FsCall::Stat { ino }) {
+                let given =
+                    known.map(|given| if let Given::Answer(answer) = given { answer } else { FsAnswer::Done {} });
+                self.on_part(call, part, given, out);
+            } else if self.has_rank(rank_of(ino)) {
                 self.request(FsCall::Stat { ino }, Purpose::Part(call, part), out);
             } else {
                 self.seek.look_again(self.now);
