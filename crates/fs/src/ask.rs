@@ -1,7 +1,8 @@
 //! What callers ask of a file system, and what they are given.
 
+use crate::routes::{rank_of, rank_of_call};
 use bytes::Bytes;
-use nacre_types::Ino;
+use nacre_types::{Ino, Rank};
 use nacre_wire::fs::FsLock;
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
 
@@ -14,7 +15,9 @@ pub struct CallId(pub u64);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     /// Of names and attributes. An open file stays until it is closed as often; its size and times
-    /// at the close are known here, those of the call are not looked at.
+    /// at the close are known here, those of the call are not looked at. It does not matter to callers which rank has what:
+    /// [`FsAnswer::Elsewhere`] and [`FsAnswer::ListedPartly`] are never given. [`FsCall::StatFs`] and [`FsCall::Flush`]
+    /// are of all ranks; [`FsCall::Clients`] and [`FsCall::Evict`] of the first one only.
     Names(FsCall),
     /// Data of a file that is open, short at its end.
     Read {
@@ -107,6 +110,23 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// The rank that it goes to; `None`: that of no inode.
+    pub(crate) fn rank(&self) -> Option<Rank> {
+        match self {
+            Self::Names(names) => rank_of_call(names),
+            Self::Read { ino, .. }
+            | Self::Write { ino, .. }
+            | Self::Append { ino, .. }
+            | Self::Zero { ino, .. }
+            | Self::Extend { ino, .. }
+            | Self::Seek { ino, .. }
+            | Self::Failed { ino }
+            | Self::UnlockAll { ino, .. } => Some(rank_of(*ino)),
+            Self::Lock { lock, .. } | Self::Unlock { lock } => Some(rank_of(lock.ino)),
+            Self::Sync { ino } => ino.map(rank_of),
+            Self::CancelLock { .. } => None,
+        }
+    }
     /// Of a call about the data of an open file: which, and whether it changes it.
     pub(crate) const fn of_data(&self) -> Option<(Ino, bool)> {
         match self {

@@ -1,6 +1,8 @@
 //! What this client knows of a file that is open.
 
 use crate::ask::{Ask, CallId};
+use crate::queue::Queue;
+use crate::routes::rank_of;
 use bytes::Bytes;
 use nacre_types::Ino;
 use nacre_wire::Wire as _;
@@ -326,9 +328,9 @@ impl File {
         offset.saturating_add(u64::from(length)).min(self.size)
     }
     /// What is to be appended and has not begun is a call like all that have not.
-    pub fn put_back_appends(&mut self, ino: Ino, queue: &mut VecDeque<(CallId, Ask)>) {
+    pub fn put_back_appends(&mut self, ino: Ino, queue: &mut Queue) {
         while let Some((call, data)) = self.appends.pop_back() {
-            queue.push_front((call, Ask::Append { ino, data }));
+            queue.push_front(rank_of(ino), call, Ask::Append { ino, data });
         }
     }
     /// What its first object is to say with its first data: where the file is.

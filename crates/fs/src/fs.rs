@@ -1,4 +1,4 @@
-//! The client as a service of the cluster: callers' calls become requests to the server and operations on
+//! The client as a service of the cluster: callers' calls become requests to the servers of ranks and operations on
 //! objects.
 //!
 //! ```text
@@ -7,16 +7,19 @@
 //!                ├─▶ Write ─▶ kept, or objects ─▶ larger? Wrote ─▶ Session ─▶ ended
 //!                └─▶ Sync  ─▶ what is not written ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
 //! ```
+//! Each rank has its queue and its session ([`crate::sessions`]).
 //! What is known of names and attributes is answered without a request ([`crate::names`]); what may be
 //! kept of data, capabilities say.
 //!
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
-//! * `lending`: attributes that the kernel keeps.
+//! * `lending`: attributes that the kernel keeps;
+//! * `across`: calls that more than one rank has to answer.
 //!
-//! Invariant: every call ends once.
+//! Invariants: every call ends once; a rank without a server holds up calls to itself only.
 
+mod across;
 mod appending;
 mod at_once;
 mod capabilities;
@@ -27,9 +30,12 @@ mod holes;
 mod lending;
 mod locking;
 #[cfg(test)]
+mod ranks_test;
+#[cfg(test)]
 mod testing;
 mod zeroing;
 
+use self::across::{Led, Parts};
 use self::data::{Fetch, Reader};
 use self::flushing::{Flush, Syncing, Unsafe};
 use self::holes::Seeking;
@@ -42,12 +48,15 @@ use crate::lent::Lent;
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
 use crate::places::Places;
+use crate::queue::Queue;
+use crate::routes::{FIRST, rank_of, rank_of_call};
 use crate::seek::Seek;
-use crate::session::{Answered, Holds, Session};
+use crate::session::{Answered, Holds};
+use crate::sessions::Sessions;
 use bytes::Bytes;
 use nacre_client::{Completion, Done, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
 use nacre_role::{Input, Output};
-use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Time};
+use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Rank, Time};
 use nacre_wire::Message;
 use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
@@ -61,6 +70,8 @@ mod errno {
     pub const EBADF: u16 = 9;
     pub const EACCES: u16 = 13;
     pub const ENODEV: u16 = 19;
+    pub const ENOENT: u16 = 2;
+    pub const ESTALE: u16 = 116;
     pub const EFBIG: u16 = 27;
     pub const ENOSPC: u16 = 28;
 }
@@ -98,9 +109,9 @@ pub enum State {
     Unknown,
     /// There is no such file system.
     Missing,
-    /// No server has it, or none that answers.
+    /// No server has its first rank, or none that answers.
     NoServer,
-    /// It has a session.
+    /// It has a session with that.
     Connected,
 }
 
@@ -110,6 +121,8 @@ enum Purpose {
     Call(CallId),
     /// A caller: what it is answered is open.
     Opened(CallId),
+    /// A caller, to which several answers are given as one: which of them this is.
+    Part(CallId, usize),
     /// A caller: this is open once less, in that way.
     Closed(CallId, Ino, bool),
     /// A caller: this has another size.
@@ -158,21 +171,25 @@ pub struct Fs {
     config: FsConfig,
     now: Time,
     seek: Seek,
-    session: Session,
+    sessions: Sessions,
     next_call: u64,
     /// Calls that have not begun.
-    queue: VecDeque<(CallId, Ask)>,
+    queue: Queue,
     /// Those of them that have just asked how large their file is.
     sized: BTreeSet<CallId>,
     /// Files that were closed, which has been answered and not been begun.
     closes: Vec<(Ino, bool)>,
     purposes: BTreeMap<u64, Purpose>,
+    /// Requests about what another rank has led to.
+    led: BTreeMap<u64, Led>,
+    /// Calls that wait for several answers.
+    parts: BTreeMap<CallId, Parts>,
     files: BTreeMap<Ino, File>,
     places: Places,
     names: Names,
     lent: Lent,
-    /// What is to be answered to the server once nothing of it is owed any more.
-    forgets: Vec<u64>,
+    /// What is to be answered to servers once nothing of it is owed any more.
+    forgets: Vec<(Rank, u64)>,
     /// Calls of others than the cache above.
     beside: BTreeSet<CallId>,
     locking: Locking,
@@ -198,8 +215,6 @@ pub struct Fs {
     syncs: Vec<Unsafe>,
     /// What was answered and is not safe: which file, and what it says of that.
     tells: BTreeMap<u64, (Ino, Tells)>,
-    /// Up to which request the server knows that a write waits.
-    hurried: u64,
     ended: Vec<(CallId, Outcome)>,
     /// What was changed, answered and lost, and was not told yet.
     lost: BTreeSet<Ino>,
@@ -216,13 +231,15 @@ impl Fs {
         Self {
             now: Time::ZERO,
             seek: Seek::new(config.file_system.clone()),
-            session: Session::new(config.file_system.clone(), config.instance),
+            sessions: Sessions::new(config.file_system.clone(), config.instance),
             config,
             next_call: 1,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             sized: BTreeSet::new(),
             closes: Vec::new(),
             purposes: BTreeMap::new(),
+            led: BTreeMap::new(),
+            parts: BTreeMap::new(),
             files: BTreeMap::new(),
             places: Places::default(),
             names: Names::new(names_max),
@@ -245,7 +262,6 @@ impl Fs {
             syncing: Vec::new(),
             syncs: Vec::new(),
             tells: BTreeMap::new(),
-            hurried: 0,
             ended: Vec::new(),
             lost: BTreeSet::new(),
             evictions: 0,
@@ -260,9 +276,21 @@ impl Fs {
         self.next_call += 1;
         match ask {
             Ask::CancelLock { wait } if self.cancel_queued(wait) => self.end(call, Ok(Given::Done)),
-            ask => self.queue.push_back((call, ask)),
+            ask => self.queue.push_back(self.rank_of_ask(&ask), call, ask),
         }
         call
+    }
+    /// The rank whose calls it is one of.
+    fn rank_of_ask(&self, ask: &Ask) -> Rank {
+        let of_wait = || match ask {
+            Ask::CancelLock { wait } => self.lock_of(*wait).map(|(_, ino)| rank_of(ino)),
+            _ => None,
+        };
+        ask.rank().or_else(of_wait).unwrap_or(FIRST)
+    }
+    /// A call that had begun is one of those that have not, and comes before them.
+    fn put_back(&mut self, call: CallId, ask: Ask) {
+        self.queue.push_front(self.rank_of_ask(&ask), call, ask);
     }
     /// Takes what has ended since the last call, in the order in which it ended.
     pub fn ended(&mut self, into: &mut Vec<(CallId, Outcome)>) {
@@ -274,7 +302,7 @@ impl Fs {
         match self.seek.found() {
             None => State::Unknown,
             Some(found) if found.settings.is_none() => State::Missing,
-            Some(_) if self.session.is_open() => State::Connected,
+            Some(_) if self.sessions.is_open(FIRST) => State::Connected,
             Some(_) => State::NoServer,
         }
     }
@@ -289,55 +317,67 @@ impl Fs {
         Stamp::at(self.config.unix_ms_at_zero, self.now)
     }
 
-    // ── the server ────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── the servers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn on_input(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Message { from: Entity::Client(server), message, epoch } if self.session.is_with(server) => {
-                self.fencing.heard(epoch);
-                self.on_message(message, out);
+            Input::Message { from: Entity::Client(server), message, epoch } => {
+                if let Some(rank) = self.sessions.with(server) {
+                    self.fencing.heard(epoch);
+                    self.on_message(rank, message, out);
+                }
             }
-            Input::Gone(Entity::Client(server)) | Input::Absent(Entity::Client(server))
-                if self.session.is_with(server) =>
-            {
-                self.lose_server();
+            Input::Gone(Entity::Client(server)) | Input::Absent(Entity::Client(server)) => {
+                if let Some(rank) = self.sessions.with(server) {
+                    self.lose_server(rank);
+                }
             }
             Input::Tick => {
-                let holds = self.session.greets_again(self.now).then(|| self.holds());
-                let greets = holds.is_some();
-                self.session.on_tick(self.now, holds, out);
-                if greets {
-                    // Its greeting gave all shares back. What was lent is over with the lease.
-                    self.forget_names();
+                let mut last = None;
+                while let Some(rank) = self.sessions.following(last) {
+                    last = Some(rank);
+                    let holds = self.sessions.of(rank).greets_again(self.now).then(|| self.holds(rank));
+                    let greets = holds.is_some();
+                    self.sessions.of(rank).on_tick(self.now, holds, out);
+                    if greets {
+                        // Its greeting gave all shares back. What was lent is over with the lease.
+                        self.forget_names(rank);
+                    }
                 }
             }
             Input::Stopping => self.leaving = true,
             _ => {}
         }
     }
-    fn lose_server(&mut self) {
-        self.forget_names();
+    fn lose_server(&mut self, rank: Rank) {
+        self.forget_names(rank);
         self.sized.clear();
-        self.session.on_away();
-        self.seek.forget_holder(self.now + SEEK_AGAIN);
+        self.sessions.of(rank).on_away();
+        self.seek.forget_holder(rank, self.now + SEEK_AGAIN);
     }
 
-    fn on_message(&mut self, message: Message, out: &mut Vec<Output>) {
+    fn on_message(&mut self, rank: Rank, message: Message, out: &mut Vec<Output>) {
         match message {
             Message::FsWelcome(welcome) => {
-                self.session.on_welcome(self.now, welcome.greeting, out);
-                self.settle_all(out);
+                self.sessions.of(rank).on_welcome(self.now, welcome.greeting, out);
+                self.settle_all(rank, out);
             }
-            Message::FsAway(_) => self.lose_server(),
+            Message::FsAway(_) => self.lose_server(rank),
             Message::FsReply(reply) => {
                 let (number, is_safe) = (reply.number, reply.safe);
-                if let Some(answered) = self.session.on_reply(reply) {
-                    let Answered { number, call, answer, keep, shares, changed, caps, safe } = answered;
+                if let Some(answered) = self.sessions.on_reply(self.now, rank, reply, out) {
+                    let Answered { number, call, answer, mut keep, shares, changed, caps, safe } = answered;
                     let tells = tells_of(&call, &answer);
                     if self.config.names_max > 0 {
                         self.names.share(&shares);
                     }
-                    if self.is_known_above(number, &call) {
+                    let crosses = is_across(rank, &call, &answer, &changed);
+                    if crosses {
+                        // What another rank says of it may have come before, or come later.
+                        keep = false;
+                        self.sessions.doubt_others(rank);
+                    }
+                    if !crosses && self.is_known_above(number, &call) {
                         self.names.learn_own(self.now, (&call, &changed), &answer, keep);
                     } else {
                         self.names.on_changed(&changed);
@@ -354,22 +394,22 @@ impl Fs {
                     self.on_safe(number, out);
                 }
             }
-            Message::FsCaps(caps) => self.on_caps(caps, out),
+            Message::FsCaps(caps) => self.on_caps(rank, caps, out),
             Message::FsForget(forget) => {
                 forget.items.iter().for_each(|item| self.names.forget(item));
-                self.forgets.push(forget.number);
+                self.forgets.push((rank, forget.number));
                 self.take_back();
                 self.say_forgotten(out);
             }
             Message::FsPong(pong) => {
-                let had = self.session.has_lease(self.now);
-                self.session.on_pong(pong.number);
+                let had = self.sessions.has_lease(rank, self.now);
+                self.sessions.of(rank).on_pong(pong.number);
                 if !had {
-                    self.settle_all(out);
+                    self.settle_all(rank, out);
                 }
             }
             Message::FsSafe(safe) => {
-                self.session.on_safe(&safe.numbers);
+                self.sessions.of(rank).on_safe(self.now, &safe.numbers, out);
                 safe.numbers.iter().for_each(|number| self.on_safe(*number, out));
             }
             Message::FsEvicted(evicted) => self.on_evicted(evicted.instance, out),
@@ -378,18 +418,40 @@ impl Fs {
         }
     }
 
-    /// A server has the rank, says the registry. Its greeting gives all shares back: nothing may be kept
-    /// above by then.
-    fn greet_holder(&mut self, out: &mut Vec<Output>) {
+    /// Servers have ranks, says the registry.
+    fn greet_holders(&mut self, out: &mut Vec<Output>) {
+        let mut last = None;
+        while let Some(rank) = self.sessions.following(last) {
+            last = Some(rank);
+            self.greet_holder(rank, out);
+        }
+    }
+    /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be kept above
+    /// by then.
+    fn greet_holder(&mut self, rank: Rank, out: &mut Vec<Output>) {
         if !self.leaving
-            && let Some(holder) = self.seek.found().and_then(|found| found.holder.as_ref())
-            && !self.session.is_with(holder.client())
+            && let Some(holder) = self.seek.holder(rank)
+            && !self.sessions.of(rank).is_with(holder.client())
         {
             let holder = holder.clone();
-            self.forget_names();
+            self.forget_names(rank);
+            if let Some(former) = self.sessions.with(holder.client()) {
+                // An earlier life of it had that rank.
+                self.lose_server(former);
+            }
             if !self.lent.owes(self.now) {
-                let holds = self.holds();
-                self.session.on_holder(self.now, &holder, holds, out);
+                let holds = self.holds(rank);
+                self.sessions.on_holder(self.now, rank, &holder, holds, out);
+            }
+        }
+    }
+    /// A rank is asked something, perhaps for the first time.
+    fn reach(&mut self, rank: Rank, out: &mut Vec<Output>) {
+        if !self.sessions.has(rank) {
+            self.sessions.of(rank);
+            self.greet_holder(rank, out);
+            if self.seek.holder(rank).is_none() {
+                self.seek.look_again(self.now);
             }
         }
     }
@@ -399,13 +461,18 @@ impl Fs {
         self.evictions
     }
 
-    fn on_answer(&mut self, number: u64, asked: &FsCall, mut answer: FsAnswer, out: &mut Vec<Output>) {
+    fn on_answer(&mut self, number: u64, asked: &FsCall, answer: FsAnswer, out: &mut Vec<Output>) {
         for (ino, place) in self.places.learn(asked, &answer) {
             if let Some(file) = self.files.get_mut(&ino) {
                 file.place = Some(place);
             }
         }
         let purpose = self.purposes.remove(&number);
+        let (mut answer, purpose) = match self.on_led(number, asked, answer, purpose, out) {
+            Some(goes_on) => goes_on,
+            // Its call goes on at another rank.
+            None => return,
+        };
         if let Some(Purpose::Told(ino) | Purpose::Closed(_, ino, _)) = &purpose
             && let Some(file) = self.files.get_mut(ino)
         {
@@ -436,6 +503,7 @@ impl Fs {
                 }
                 self.end(call, given.map(Given::Answer));
             }
+            Some(Purpose::Part(call, part)) => self.on_part(call, part, given, out),
             Some(Purpose::Closed(call, ino, write)) => {
                 self.end(call, given.map(Given::Answer));
                 if let Some(file) = self.files.get_mut(&ino) {
@@ -506,11 +574,8 @@ impl Fs {
     }
     /// Something waits until what was answered about a file is safe.
     fn hurry(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        if let Some(number) = self.files.get(&ino).and_then(File::unsafe_by)
-            && self.hurried < number
-        {
-            self.hurried = number;
-            self.session.sync(out);
+        if let Some(number) = self.files.get(&ino).and_then(File::unsafe_by) {
+            self.sessions.of(rank_of(ino)).hurry(number, out);
         }
     }
 
@@ -532,11 +597,16 @@ impl Fs {
     }
 
     fn request(&mut self, call: FsCall, purpose: Purpose, out: &mut Vec<Output>) {
+        let rank = rank_of_call(&call).unwrap_or(FIRST);
+        self.request_at(rank, call, purpose, out);
+    }
+    fn request_at(&mut self, rank: Rank, call: FsCall, purpose: Purpose, out: &mut Vec<Output>) {
+        self.reach(rank, out);
         let place = call.ino().and_then(|ino| {
             let file = self.files.get(&ino).and_then(|file| file.place.clone());
             file.or_else(|| self.places.get(ino))
         });
-        let number = self.session.request(self.now, call, place, out);
+        let number = self.sessions.request(self.now, rank, (call, place), out);
         self.purposes.insert(number, purpose);
     }
 
@@ -575,10 +645,11 @@ impl Fs {
     }
 
     fn names(&mut self, call: CallId, mut names: FsCall, out: &mut Vec<Output>) {
-        if self.session.has_lease(self.now)
-            && let Some(outcome) = self.names_at_once(&names)
-        {
+        if let Some(outcome) = self.names_at_once(&names) {
             return self.end(call, outcome);
+        }
+        if self.goes_elsewhere(call, &names, out) {
+            return;
         }
         let mut purpose = Purpose::Call(call);
         match &mut names {
@@ -593,7 +664,7 @@ impl Fs {
                     && is_last
                     && let Some(file) = self.files.get_mut(&of)
                 {
-                    file.closes(self.session.next());
+                    file.closes(self.sessions.next());
                 }
                 purpose = Purpose::Closed(call, of, *write);
                 // What is not written yet is told when it is.
@@ -636,7 +707,11 @@ impl Fs {
 
     /// Whether what is known of a file is what the server knows: it would have said otherwise.
     fn knows(&self, ino: Ino) -> bool {
-        self.session.has_lease(self.now) && self.names.has(ino)
+        self.names.has(&self.lasting(), ino)
+    }
+    /// Of which inodes what is kept may be shown: the lease of the rank that has them lasts.
+    fn lasting(&self) -> impl Fn(Ino) -> bool {
+        |ino| self.sessions.has_lease(rank_of(ino), self.now)
     }
 
     // ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -682,8 +757,8 @@ impl Fs {
     fn go_on(&mut self, ino: Ino) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         // In front, in their order: they came before what has not begun.
-        while let Some(waiting) = file.waiting.pop_back() {
-            self.queue.push_front(waiting);
+        while let Some((call, ask)) = file.waiting.pop_back() {
+            self.queue.push_front(rank_of(ino), call, ask);
         }
         let is_busy = file.writes > 0
             || !file.appends.is_empty()
@@ -704,15 +779,34 @@ impl Fs {
 
     /// Begins what can be begun.
     fn start_calls(&mut self, out: &mut Vec<Output>) {
-        if self.state() == State::Missing {
-            for (call, _) in std::mem::take(&mut self.queue) {
-                self.end(call, Err(ENODEV));
+        let Some(found) = self.seek.found() else { return };
+        let ranks = found.settings.as_ref().map(|settings| settings.ranks);
+        let mut last = None;
+        while let Some(rank) = self.queue.following(last) {
+            last = Some(rank);
+            // The first one is there with each file system.
+            let errno = if ranks.is_none() { ENODEV } else { ESTALE };
+            if ranks.is_none_or(|ranks| rank.0 >= ranks.max(1)) {
+                for (call, _) in self.queue.take(rank) {
+                    self.end(call, Err(errno));
+                }
+            } else if !self.queue.is_empty(rank) {
+                self.reach(rank, out);
             }
         }
         // What waits for a file comes back to the queue.
-        while self.session.has_room() && self.state() == State::Connected {
-            let Some((call, ask)) = self.queue.pop_front() else { break };
-            self.start(call, ask, out);
+        let mut goes_on = true;
+        while std::mem::take(&mut goes_on) {
+            let mut last = None;
+            while let Some(rank) = self.sessions.following(last) {
+                last = Some(rank);
+                while self.sessions.is_free(rank)
+                    && let Some((call, ask)) = self.queue.pop(rank)
+                {
+                    self.start(call, ask, out);
+                    goes_on = true;
+                }
+            }
         }
     }
 
@@ -753,9 +847,9 @@ impl Service for Fs {
         for input in inputs {
             self.on_input(input, out);
         }
-        self.seek.on_turn(now, !self.session.is_away(), metadata);
+        self.seek.on_turn(now, self.sessions.is_settled(), metadata);
         self.say_forgotten(out);
-        self.greet_holder(out);
+        self.greet_holders(out);
         let mut done = Vec::new();
         objects.completions(&mut done);
         for completion in done {
@@ -772,14 +866,14 @@ impl Service for Fs {
         objects.rest_on(self.fencing.epoch());
         self.submit(objects);
         if self.leaving {
-            self.session.leave(out);
+            self.sessions.leave(out);
         }
     }
 
     fn next_deadline(&self) -> Time {
         let flush = self.flush_at.min(self.closed_at);
-        let flush = if self.state() == State::Connected { flush } else { Time::MAX };
-        self.seek.next_deadline().min(self.session.next_deadline()).min(flush).min(self.lent.over_at())
+        let flush = if self.sessions.is_any_open() { flush } else { Time::MAX };
+        self.seek.next_deadline().min(self.sessions.next_deadline()).min(flush).min(self.lent.over_at())
     }
     fn instance(&self) -> Option<Instance> {
         Some(self.acts_as())
@@ -794,7 +888,7 @@ impl std::fmt::Debug for Fs {
             .field("state", &self.state())
             .field("files", &self.files.iter().filter(|(_, file)| waits(file) || file.growing).collect::<Vec<_>>())
             .field("queue", &self.queue.len())
-            .field("safe_below", &(self.session.safe_below(), self.session.next()))
+            .field("safe_below", &(self.sessions.safe_below().collect::<Vec<_>>(), self.sessions.next()))
             .field("syncing", &self.syncing)
             .field("syncs", &self.syncs)
             .field("flushes", &self.flushes)
@@ -802,6 +896,15 @@ impl std::fmt::Debug for Fs {
             .field("throttled", &self.throttled.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a rank has answered what changed something that another one has.
+fn is_across(rank: Rank, call: &FsCall, answer: &FsAnswer, changed: &[Ino]) -> bool {
+    let is_other = |ino: Ino| rank_of(ino) != rank;
+    call.is_change()
+        && (call.inos().any(is_other)
+            || changed.iter().copied().any(is_other)
+            || answer.nodes().any(|node| is_other(node.inode.ino)))
 }
 
 /// What a request that was answered says of an open file's data. A file that it made has none that

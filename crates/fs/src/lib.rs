@@ -1,7 +1,7 @@
 //! The client of a file system (ADR 0006).
 //!
 //! ```text
-//!  callers ──Ask──▶ Fs ──FsRequest──▶ the rank's server     names, attributes
+//!  callers ──Ask──▶ Fs ──FsRequest──▶ each rank's server    names, attributes
 //!          ◀─Given──   ──operations──▶ objects               data, by each file's layout
 //! ```
 #![forbid(unsafe_code)]
@@ -14,8 +14,11 @@ mod lent;
 mod names;
 mod pieces;
 mod places;
+mod queue;
+mod routes;
 mod seek;
 mod session;
+mod sessions;
 
 pub use ask::{Ask, CallId, Given, Outcome};
 pub use fs::{Fs, FsConfig, State};

@@ -1,10 +1,15 @@
 //! Where files are that this client has seen: a server that takes over, or has forgotten them, knows them by
 //! their names only.
 //!
+//! A file's name may be in another rank's directory. That is of no use to the rank that has the file: such a file is
+//! in that rank's own hidden directory of files with names elsewhere.
+//!
 //! Two generations: what was seen while the younger one filled up is kept, what was not is forgotten.
 
+use crate::routes::rank_of;
 use nacre_types::{Ino, Name};
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsPlace, rename_flag};
+use nacre_wire::fs::FileKind;
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed, FsPlace, rename_flag};
 use std::collections::BTreeMap;
 
 /// Files of a generation.
@@ -27,7 +32,7 @@ impl Places {
     /// Where a file was seen last.
     pub fn get(&self, ino: Ino) -> Option<FsPlace> {
         let place = self.young.places.get(&ino).or_else(|| self.old.places.get(&ino));
-        place.map(|(dir, name)| FsPlace { dir: *dir, name: name.clone() })
+        place.map(|(dir, name)| hint(ino, *dir, name))
     }
 
     /// Learns from what the server answers; says which file has another name now, and which.
@@ -45,11 +50,18 @@ impl Places {
             (FsCall::Link { ino, dir, name }, FsAnswer::Node { .. }) => {
                 self.note(*ino, *dir, name);
                 // It may have had no name before.
-                return vec![(*ino, FsPlace { dir: *dir, name: name.clone() })];
+                return vec![(*ino, hint(*ino, *dir, name))];
             }
-            (FsCall::List { dir, .. }, FsAnswer::Listed { entries, .. }) => {
-                for listed in entries.iter().filter(|listed| !listed.node.inode.is_directory()) {
-                    self.note(listed.node.inode.ino, *dir, &listed.name);
+            (FsCall::Lookup { dir, name } | FsCall::Make { dir, name, .. }, FsAnswer::Elsewhere { ino, kind })
+                if !matches!(kind, FileKind::Directory {}) =>
+            {
+                self.note(*ino, *dir, name);
+            }
+            (FsCall::List { dir, .. }, FsAnswer::Listed { entries, .. }) => self.note_listed(*dir, entries),
+            (FsCall::List { dir, .. }, FsAnswer::ListedPartly { entries, elsewhere, .. }) => {
+                self.note_listed(*dir, entries);
+                for other in elsewhere.iter().filter(|other| !matches!(other.kind, FileKind::Directory {})) {
+                    self.note(other.ino, *dir, &other.name);
                 }
             }
             (FsCall::Rename { dir, name, to_dir, to_name, flags }, FsAnswer::Done {} | FsAnswer::Node { .. }) => {
@@ -58,13 +70,13 @@ impl Places {
                 let mut renamed = Vec::new();
                 if let Some(moved) = moved {
                     self.note(moved, to.0, &to.1);
-                    renamed.push((moved, FsPlace { dir: to.0, name: to.1 }));
+                    renamed.push((moved, hint(moved, to.0, &to.1)));
                 }
                 if *flags & rename_flag::EXCHANGE != 0
                     && let Some(other) = other
                 {
                     self.note(other, from.0, &from.1);
-                    renamed.push((other, FsPlace { dir: from.0, name: from.1 }));
+                    renamed.push((other, hint(other, from.0, &from.1)));
                 }
                 return renamed;
             }
@@ -73,6 +85,11 @@ impl Places {
         Vec::new()
     }
 
+    fn note_listed(&mut self, dir: Ino, entries: &[FsListed]) {
+        for listed in entries.iter().filter(|listed| !listed.node.inode.is_directory()) {
+            self.note(listed.node.inode.ino, dir, &listed.name);
+        }
+    }
     fn at(&self, name: &(Ino, Name)) -> Option<Ino> {
         self.young.inos.get(name).or_else(|| self.old.inos.get(name)).copied()
     }
@@ -88,10 +105,20 @@ impl Places {
     }
 }
 
+/// What to say to the rank that has a file, which has this name.
+fn hint(ino: Ino, dir: Ino, name: &Name) -> FsPlace {
+    let rank = rank_of(ino);
+    if rank_of(dir) == rank {
+        FsPlace { dir, name: name.clone() }
+    } else {
+        FsPlace { dir: Ino::links(rank), name: Name::from(&*ino.to_string()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_wire::fs::{FileKind, Inode, Stamp};
+    use nacre_wire::fs::{Inode, Stamp};
     use nacre_wire::msg::fs::FsNode;
 
     fn lookup(places: &mut Places, ino: u64, name: &str) {

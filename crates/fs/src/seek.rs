@@ -1,11 +1,14 @@
-//! Which server has the rank: what the metadata say, and look at again when they change or when a server
+//! Which server has which rank: what the metadata say, and look at again when they change or when a server
 //! does not answer.
+//!
+//! A life of a server has one rank at most. If two name it, one of them is what an earlier life had.
 
 use nacre_client::{MetaDone, MetaId, MetaWatchId, Metadata, WatchNews};
-use nacre_types::{Name, Rank, Time};
+use nacre_types::{Instance, Name, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Without news it is looked again after so long, while there is no server that answers.
@@ -27,8 +30,8 @@ pub(crate) struct Seek {
 pub(crate) struct Found {
     /// `None`: there is no such file system.
     pub settings: Option<FsSettings>,
-    /// `None`: no server has the rank.
-    pub holder: Option<FsHolder>,
+    /// Who has each rank that a server has.
+    pub holders: BTreeMap<Rank, FsHolder>,
 }
 
 impl Seek {
@@ -41,12 +44,31 @@ impl Seek {
     pub const fn next_deadline(&self) -> Time {
         if self.question.is_some() { Time::MAX } else { self.look_at }
     }
-    /// The holder does not answer, or not any more: looks again at that time, or sooner.
-    pub fn forget_holder(&mut self, at: Time) {
-        self.look_at = self.look_at.min(at);
+    /// How many ranks there are, if that is known.
+    pub fn ranks(&self) -> Option<u16> {
+        Some(self.found.as_ref()?.settings.as_ref()?.ranks)
+    }
+    /// Who has a rank.
+    pub fn holder(&self, rank: Rank) -> Option<&FsHolder> {
+        self.found.as_ref()?.holders.get(&rank)
+    }
+    /// A rank's holder does not answer, or not any more: looks again at that time, or sooner.
+    pub fn forget_holder(&mut self, rank: Rank, at: Time) {
+        self.look_again(at);
         if let Some(found) = &mut self.found {
-            found.holder = None;
+            found.holders.remove(&rank);
         }
+    }
+    /// The same for all ranks.
+    pub fn forget_holders(&mut self, at: Time) {
+        self.look_again(at);
+        if let Some(found) = &mut self.found {
+            found.holders.clear();
+        }
+    }
+    /// Something may be other than what was found.
+    pub fn look_again(&mut self, at: Time) {
+        self.look_at = self.look_at.min(at);
     }
 
     /// Takes what the metadata have to say.
@@ -88,12 +110,18 @@ impl Seek {
                 Some((name, FsKey::Settings)) if name == self.file_system => {
                     found.settings = FsSettings::from_bytes(&pair.value).ok();
                 }
-                Some((name, FsKey::Rank(Rank(0)))) if name == self.file_system => {
-                    found.holder = FsHolder::from_bytes(&pair.value).ok();
+                Some((name, FsKey::Rank(rank))) if name == self.file_system => {
+                    found.holders.extend(FsHolder::from_bytes(&pair.value).ok().map(|holder| (rank, holder)));
                 }
                 _ => {}
             }
         }
+        let mut lives: BTreeMap<u64, Instance> = BTreeMap::new();
+        for holder in found.holders.values() {
+            let life = lives.entry(holder.client).or_insert(holder.instance);
+            *life = holder.instance.max(*life);
+        }
+        found.holders.retain(|_, holder| holder.instance == lives[&holder.client]);
         found
     }
 }

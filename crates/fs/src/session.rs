@@ -8,19 +8,21 @@
 //!  request ─▶ sent ─▶ answered early ─▶ safe: forgotten
 //!                └──── answered, changed nothing: forgotten
 //! ```
-//! Invariants: numbers grow by one; each request is answered to its maker once; what has a number is
-//! kept until its answer is safe.
+//! Numbers are counted for all ranks together ([`crate::sessions`]): between two of this rank's there may be others'.
+//!
+//! Invariants: numbers grow; each request is answered to its maker once; what has a number is kept
+//! until its answer is safe; none is sent that the server's window does not reach.
 
 use nacre_role::Output;
-use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
+use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::Message;
-use nacre_wire::fs::{FsHolder, FsLock, FsLockWait};
+use nacre_wire::fs::{FsLock, FsLockWait};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsGrant, FsLeave, FsOpens, FsPing,
     FsPlace, FsReply, FsRequest, FsSession, FsSync,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// What was not answered, or is not safe yet, is sent again after so long.
@@ -59,10 +61,10 @@ struct Sent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// To this file, or to any.
-    ino: Option<Ino>,
+    pub ino: Option<Ino>,
     /// Requests below had been made, and so many answers been given.
-    below: u64,
-    answers: u64,
+    pub below: u64,
+    pub answers: u64,
 }
 
 /// The first answer to a request.
@@ -90,21 +92,34 @@ enum Stage {
     Open(ClientId),
 }
 
+/// What the server's window does not reach yet.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Request(u64),
+    CaughtUp,
+}
+
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct Session {
     file_system: Name,
+    rank: Rank,
     /// Its life.
     instance: Instance,
     /// This life has been welcomed.
     known: bool,
     stage: Stage,
     /// Where its peer was said to be.
-    met: Option<(ClientId, Address)>,
+    pub met: Option<(ClientId, Address)>,
+    /// Behind its last number.
     next: u64,
     sent: BTreeMap<u64, Sent>,
-    /// Answers so far.
-    answers: u64,
+    /// In order; all of it lies behind the window.
+    held: VecDeque<Held>,
+    /// What is answered to requests below is not kept: see [`Self::doubt`].
+    doubtful: u64,
+    /// Up to which request the server knows that something waits for it.
+    hurried: u64,
     /// When to look for what is to be sent again.
     again_at: Time,
     /// The number of the last greeting.
@@ -118,25 +133,25 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn new(file_system: Name, instance: Instance) -> Self {
+    pub fn new(file_system: Name, rank: Rank, instance: Instance) -> Self {
         Self {
             file_system,
+            rank,
             instance,
             known: false,
             stage: Stage::Away,
             met: None,
             next: 1,
             sent: BTreeMap::new(),
-            answers: 0,
+            held: VecDeque::new(),
+            doubtful: 0,
+            hurried: 0,
             again_at: Time::MAX,
             greeting: 0,
             ping: (0, Time::ZERO),
             ponged: true,
             lease: Time::ZERO,
         }
-    }
-    pub const fn instance(&self) -> Instance {
-        self.instance
     }
     pub const fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open(_))
@@ -148,17 +163,14 @@ impl Session {
     pub fn is_with(&self, server: ClientId) -> bool {
         matches!(self.stage, Stage::Greeting(with, ..) | Stage::Open(with) if with == server)
     }
-    /// Whether another request may be made: half of what a server takes, so that its window is never reached.
-    pub fn has_room(&self) -> bool {
-        self.next - self.safe_below() < FS_WINDOW / 2
+    /// Whether a request with this number may be made: half of what a server takes, so that callers never reach
+    /// the end of its window.
+    pub fn has_room(&self, next: u64) -> bool {
+        self.sent.first_key_value().is_none_or(|(first, _)| next - first < FS_WINDOW / 2)
     }
     /// All requests below are safe.
     pub fn safe_below(&self) -> u64 {
         self.sent.first_key_value().map_or(self.next, |(number, _)| *number)
-    }
-    /// What a caller waits for that synchronizes a file, or all, now.
-    pub const fn moment(&self, ino: Option<Ino>) -> Moment {
-        Moment { ino, below: self.next, answers: self.answers }
     }
     /// Whether what had been done by then is safe: what callers had been answered, and what was to be said
     /// of data. What other callers wait for themselves may take its time. `but_written`: where data ends
@@ -172,10 +184,6 @@ impl Session {
             !is_wanted || is_taken
         };
         self.sent.range(..below).all(|(_, sent)| is_safe(sent))
-    }
-    /// The number of the next request.
-    pub const fn next(&self) -> u64 {
-        self.next
     }
     pub fn next_deadline(&self) -> Time {
         match self.stage {
@@ -193,50 +201,35 @@ impl Session {
         self.is_open() && now < self.lease
     }
 
-    /// Makes a request; its number.
-    pub fn request(&mut self, now: Time, call: FsCall, place: Option<FsPlace>, out: &mut Vec<Output>) -> u64 {
-        let number = self.next;
-        self.next += 1;
+    /// Makes a request with this number, which is larger than those before.
+    pub fn request(&mut self, now: Time, number: u64, call: FsCall, place: Option<FsPlace>, out: &mut Vec<Output>) {
+        self.next = number + 1;
         self.sent.insert(number, Sent { call, at: None, told: None, place });
         if let Stage::Open(server) = self.stage {
-            self.send(now, server, number, out);
+            self.send_or_hold(now, server, Held::Request(number), out);
         }
-        number
     }
 
-    /// A server has the rank, says the registry.
-    pub fn on_holder(&mut self, now: Time, holder: &FsHolder, holds: Holds, out: &mut Vec<Output>) {
-        let server = holder.client();
-        if self.is_with(server) {
-            return;
-        }
-        let place = (server, holder.address.clone());
-        if self.met.as_ref() != Some(&place) {
-            if let Some((peer, _)) = self.met.take() {
-                out.push(Output::Meet { peer: Entity::Client(peer), address: Address::default() });
-            }
-            out.push(Output::Meet { peer: Entity::Client(server), address: holder.address.clone() });
-            self.met = Some(place);
-        }
-        self.greet(now, server, holds, out);
-    }
-    fn greet(&mut self, now: Time, server: ClientId, holds: Holds, out: &mut Vec<Output>) {
+    /// Says who it is, to the server that has the rank.
+    pub fn greet(&mut self, now: Time, server: ClientId, holds: Holds, out: &mut Vec<Output>) {
         let before = match self.stage {
             Stage::Greeting(_, _, before) => before + 1,
             Stage::Away | Stage::Open(_) => 0,
         };
         self.stage = Stage::Greeting(server, now, before);
         self.greeting += 1;
-        let Self { file_system, instance, known, greeting, .. } = self;
-        let (file_system, instance, known) = (file_system.clone(), *instance, *known);
+        self.held.clear();
+        let Self { file_system, rank, instance, known, greeting, .. } = self;
+        let (file_system, rank, instance, known) = (file_system.clone(), rank.0, *instance, *known);
         let Holds { about, opens, locks, waits } = holds;
         let greeting = *greeting;
-        let session = FsSession { file_system, rank: 0, instance, known, greeting, about, opens, locks, waits };
+        let session = FsSession { file_system, rank, instance, known, greeting, about, opens, locks, waits };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.
-    pub const fn on_away(&mut self) {
+    pub fn on_away(&mut self) {
         self.stage = Stage::Away;
+        self.held.clear();
     }
 
     /// The session is known to the server.
@@ -262,12 +255,47 @@ impl Session {
         let last = rest.iter().rposition(|number| comes_first(&self.sent[number].call));
         let later = rest.split_off(last.map_or(0, |last| last + 1));
         for number in rest {
-            self.send(now, server, number, out);
+            self.send_or_hold(now, server, Held::Request(number), out);
         }
-        let caught_up = FsCaughtUp { next: self.next };
-        out.push(Output::send(Entity::Client(server), Message::FsCaughtUp(caught_up)));
+        self.send_or_hold(now, server, Held::CaughtUp, out);
         for number in later {
-            self.send(now, server, number, out);
+            self.send_or_hold(now, server, Held::Request(number), out);
+        }
+    }
+
+    /// Whether the server takes a request with this number now. What was answered it took once.
+    fn reaches(&self, number: u64) -> bool {
+        number < self.safe_below() + FS_WINDOW
+    }
+    fn send_or_hold(&mut self, now: Time, server: ClientId, what: Held, out: &mut Vec<Output>) {
+        let fits = self.held.is_empty() && self.fits(what);
+        if fits { self.send_held(now, server, what, out) } else { self.held.push_back(what) }
+    }
+    fn fits(&self, what: Held) -> bool {
+        match what {
+            Held::Request(number) => self.reaches(number),
+            Held::CaughtUp => true,
+        }
+    }
+    fn send_held(&mut self, now: Time, server: ClientId, what: Held, out: &mut Vec<Output>) {
+        match what {
+            // One that was answered in the meantime is over.
+            Held::Request(number) if !self.sent.contains_key(&number) => {}
+            Held::Request(number) => self.send(now, server, number, out),
+            Held::CaughtUp => {
+                let caught_up = FsCaughtUp { next: self.next };
+                out.push(Output::send(Entity::Client(server), Message::FsCaughtUp(caught_up)));
+            }
+        }
+    }
+    /// Sends what the window reaches now.
+    fn let_go(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Stage::Open(server) = self.stage else { return };
+        while let Some(what) = self.held.front().copied()
+            && self.fits(what)
+        {
+            self.held.pop_front();
+            self.send_held(now, server, what, out);
         }
     }
 
@@ -281,8 +309,9 @@ impl Session {
         out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
     }
 
-    /// An answer; it is given on if it is the first to its request, with what was asked.
-    pub fn on_reply(&mut self, reply: FsReply) -> Option<Answered> {
+    /// An answer; it is given on if it is the first to its request, with what was asked. `order`: which answer it is, of
+    /// all that are not safe.
+    pub fn on_reply(&mut self, now: Time, reply: FsReply, order: u64, out: &mut Vec<Output>) -> Option<Answered> {
         let FsReply { number, safe, stamp, place, mut keep, mut shares, changed, mut caps, answer } = reply;
         if !self.is_open() {
             // It was said before the greeting, which gave all shares back.
@@ -293,29 +322,36 @@ impl Session {
         let sent = self.sent.get_mut(&number)?;
         let is_first = sent.told.is_none();
         let call = sent.call.clone();
+        keep &= number >= self.doubtful;
         if safe {
             self.sent.remove(&number);
+            self.let_go(now, out);
         } else {
             let made = match &answer {
                 FsAnswer::Node { node, made: true } => node.inode.ino,
                 _ => Ino::TOP,
             };
             if is_first {
-                self.answers += 1;
                 sent.place = place.or(sent.place.take());
-                sent.told = Some((self.answers, FsAgain { stamp, made }));
+                sent.told = Some((order, FsAgain { stamp, made }));
             }
         }
         is_first.then_some(Answered { number, call, answer, keep, shares, changed, caps, safe })
     }
+    /// Another rank has answered what changed something here, too: answers that are under way may be older, and nothing
+    /// of them is kept.
+    pub const fn doubt(&mut self) {
+        self.doubtful = self.next;
+    }
     /// These are safe.
-    pub fn on_safe(&mut self, numbers: &[u64]) {
+    pub fn on_safe(&mut self, now: Time, numbers: &[u64], out: &mut Vec<Output>) {
         for number in numbers {
             // One whose answer has not come yet is told that it is safe with it.
             if self.sent.get(number).is_some_and(|sent| sent.told.is_some()) {
                 self.sent.remove(number);
             }
         }
+        self.let_go(now, out);
     }
 
     /// The server has heard the last ping.
@@ -330,6 +366,13 @@ impl Session {
             && self.safe_below() < self.next
         {
             out.push(Output::send(Entity::Client(server), Message::FsSync(FsSync { below: self.next })));
+        }
+    }
+    /// Something waits until the request with this number is safe.
+    pub fn hurry(&mut self, number: u64, out: &mut Vec<Output>) {
+        if self.hurried < number {
+            self.hurried = number;
+            self.sync(out);
         }
     }
     /// What was to be forgotten is.
@@ -363,41 +406,40 @@ impl Session {
                 self.greet(now, server, holds, out);
             }
             (Stage::Open(server), None) if self.again_at <= now => {
+                let end = self.safe_below() + FS_WINDOW;
                 let due = |sent: &Sent| sent.at.is_some_and(|at| now.since(at) >= AGAIN);
-                let late: Vec<u64> =
-                    self.sent.iter().filter(|(_, sent)| due(sent)).map(|(number, _)| *number).collect();
+                let late = self.sent.range(..end).filter(|(_, sent)| due(sent)).map(|(number, _)| *number);
+                let late: Vec<u64> = late.collect();
                 self.again_at = Time::MAX;
                 for number in late {
                     self.send(now, server, number, out);
                 }
-                let next = self.sent.values().filter_map(|sent| sent.at).min().map_or(Time::MAX, |at| at + AGAIN);
+                let next = self.sent.range(..end).filter_map(|(_, sent)| sent.at).min();
+                let next = next.map_or(Time::MAX, |at| at + AGAIN);
                 self.again_at = self.again_at.min(next);
             }
             _ => {}
         }
     }
-    /// A life of it has ended without it: what was not safe is lost, and what was not answered may have
-    /// happened. These requests end so, changes with what was known of them; all others are sent in the
-    /// next life, but for those that say what was written: it may be gone.
-    pub fn on_evicted(&mut self, instance: Instance) -> Vec<(u64, FsCall, Option<FsAgain>)> {
-        if instance != self.instance {
-            return Vec::new();
-        }
-        self.instance = Instance(self.instance.0 + 1);
-        (self.known, self.stage) = (false, Stage::Away);
+    /// A life of it has ended without it, and this one begins: what was not safe is lost, and what was not
+    /// answered may have happened. These requests end so, changes with what was known of them; all others
+    /// are sent in the next life, but for those that say what was written: it may be gone.
+    pub fn on_evicted(&mut self, next: Instance) -> impl Iterator<Item = (u64, FsCall, Option<FsAgain>)> {
+        self.on_away();
+        (self.instance, self.known, self.hurried) = (next, false, 0);
         let ends = |_: &u64, sent: &mut Sent| {
             let may_have_happened = sent.at.is_some() && sent.call.is_change();
             sent.told.is_some() || may_have_happened || says_written(&sent.call)
         };
         let ended = self.sent.extract_if(.., ends);
-        ended.map(|(number, sent)| (number, sent.call, sent.told.map(|(_, again)| again))).collect()
+        ended.map(|(number, sent)| (number, sent.call, sent.told.map(|(_, again)| again)))
     }
 
     /// It goes for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage {
             out.push(Output::send(Entity::Client(server), Message::FsLeave(FsLeave { next: self.next })));
-            self.stage = Stage::Away;
+            self.on_away();
         }
     }
 }

@@ -19,8 +19,9 @@ impl Fs {
     /// The call, to be [begun](Self::begin).
     #[allow(clippy::result_large_err, reason = "it is passed on")]
     pub fn at_once(&mut self, now: Time, ask: Ask) -> Result<(Outcome, bool), Ask> {
+        let Some(rank) = ask.rank() else { return Err(ask) };
         // Calls that were begun before come first.
-        if !self.queue.is_empty() || self.leaving || !self.session.has_lease(now) {
+        if !self.queue.is_empty(rank) || self.leaving || !self.sessions.has_lease(rank, now) {
             return Err(ask);
         }
         let before = self.flush_at;
@@ -44,7 +45,8 @@ impl Fs {
     }
 
     pub(super) fn names_at_once(&mut self, names: &FsCall) -> Option<Outcome> {
-        let mut answer = self.names.answer(self.now, names)?;
+        let (sessions, now) = (&self.sessions, self.now);
+        let mut answer = self.names.answer(&|ino| sessions.has_lease(rank_of(ino), now), now, names)?;
         self.show(&mut answer);
         Some(match answer {
             FsAnswer::Failed { errno } => Err(errno),
@@ -65,7 +67,7 @@ impl Fs {
     pub(super) fn begin_closes(&mut self) {
         for (ino, write) in std::mem::take(&mut self.closes).into_iter().rev() {
             let close = FsCall::Close { ino, write, size: 0, mtime: Stamp::default() };
-            self.queue.push_front((ANSWERED, Ask::Names(close)));
+            self.queue.push_front(rank_of(ino), ANSWERED, Ask::Names(close));
         }
     }
 

@@ -13,14 +13,14 @@ use crate::file::Alone;
 use nacre_wire::msg::fs::{FsCaps, FsGrant};
 
 impl Fs {
-    pub(super) fn on_caps(&mut self, caps: FsCaps, out: &mut Vec<Output>) {
+    pub(super) fn on_caps(&mut self, rank: Rank, caps: FsCaps, out: &mut Vec<Output>) {
         for news in caps.items {
             if news.number == 0 {
                 // What was granted before a greeting the greeting has given back.
-                if self.session.is_open()
+                if self.sessions.is_open(rank)
                     && let Some(file) = self.files.get_mut(&news.ino)
                 {
-                    file.grant(news.cap, false, self.session.next());
+                    file.grant(news.cap, false, self.sessions.next());
                     self.settle(news.ino, out);
                 }
                 continue;
@@ -48,7 +48,7 @@ impl Fs {
     pub(super) fn on_grants(&mut self, grants: &[FsGrant], fresh: bool, out: &mut Vec<Output>) {
         for FsGrant { ino, cap } in grants {
             if let Some(file) = self.files.get_mut(ino) {
-                file.grant(*cap, fresh, self.session.next());
+                file.grant(*cap, fresh, self.sessions.next());
                 self.settle(*ino, out);
             }
         }
@@ -83,9 +83,9 @@ impl Fs {
         self.go_on(ino);
     }
 
-    /// The same for all files: the lease is there again.
-    pub(super) fn settle_all(&mut self, out: &mut Vec<Output>) {
-        let all: Vec<Ino> = self.files.keys().copied().collect();
+    /// The same for all files of a rank: its lease is there again.
+    pub(super) fn settle_all(&mut self, rank: Rank, out: &mut Vec<Output>) {
+        let all: Vec<Ino> = self.files.keys().copied().filter(|ino| rank_of(*ino) == rank).collect();
         all.into_iter().for_each(|ino| self.settle(ino, out));
     }
 
@@ -99,7 +99,7 @@ impl Fs {
                 self.lost.insert(*ino);
             }
             file.abandon();
-            file.session_ended(self.session.next());
+            file.session_ended(self.sessions.next());
             file.recall = None;
             file.growing = false;
             file.lower(FsCap::Nothing {});

@@ -48,7 +48,7 @@ impl Fs {
             return self.end(call, Err(EIO));
         }
         let (is_sized, knows) = (self.sized.remove(&call), self.knows(ino));
-        let lease = self.session.has_lease(self.now);
+        let lease = self.sessions.has_lease(rank_of(ino), self.now);
         let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
         let ask = match ask {
             Ask::Append { data, .. } if file.cap != (FsCap::Buffer {}) => {
@@ -104,7 +104,7 @@ impl Fs {
         }
         self.sized.insert(call);
         // What came after it has not begun, or is another caller's.
-        self.queue.push_front((call, ask));
+        self.put_back(call, ask);
     }
 
     pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {

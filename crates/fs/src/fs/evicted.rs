@@ -11,6 +11,8 @@
 //! What callers had begun ends with `EIO`: it may have happened or not. What was answered and is
 //! not safe is an error of the next `fsync`. Files stay open.
 //!
+//! It is one instance for all ranks: what one of them says is true of all.
+//!
 //! Of others' fences: each operation rests on the map that the server had when it last said
 //! something ([`ObjectCluster::rest_on`]). So no OSD executes it that would still execute what a
 //! fenced client sent.
@@ -57,7 +59,7 @@ impl Fs {
     /// Which instance it is now, of its objects' client as well ([`Service::instance`]).
     #[must_use]
     pub const fn acts_as(&self) -> Instance {
-        self.session.instance()
+        self.sessions.instance()
     }
 
     /// Others went on without this client: it says what was lost to who asks next.
@@ -65,17 +67,20 @@ impl Fs {
         if instance != self.acts_as() {
             return;
         }
-        self.forget_names();
+        let mut last = None;
+        while let Some(rank) = self.sessions.following(last) {
+            last = Some(rank);
+            self.forget_names(rank);
+        }
         self.sized.clear();
         let former = self.under_way.keys().next_back().copied().max(self.fencing.former);
         (self.fencing.fenced, self.fencing.former) = (false, former);
-        let ended = self.session.on_evicted(instance);
+        let ended = self.sessions.on_evicted();
         self.evictions += 1;
         self.tells.clear();
-        self.hurried = 0;
         self.lose_data();
         self.locking.on_evicted();
-        self.seek.forget_holder(self.now);
+        self.seek.forget_holders(self.now);
         for (number, call, told) in ended {
             match told {
                 // It has the file open.

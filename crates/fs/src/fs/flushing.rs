@@ -192,13 +192,19 @@ impl Fs {
         if self.now >= self.closed_at {
             self.closed_at = Time::MAX;
             for ino in std::mem::take(&mut self.closed) {
-                // The close goes on when that is done.
-                self.flush(ino, out);
+                if self.sessions.is_open(rank_of(ino)) {
+                    // The close goes on when that is done.
+                    self.flush(ino, out);
+                } else {
+                    self.closed.insert(ino);
+                    self.closed_at = self.now + LINGER;
+                }
             }
         }
     }
     pub(super) fn flush_all(&mut self, out: &mut Vec<Output>) {
-        let all: Vec<Ino> = self.cache.dirty_files().collect();
+        let is_open = |ino: &Ino| self.sessions.is_open(rank_of(*ino));
+        let all: Vec<Ino> = self.cache.dirty_files().filter(is_open).collect();
         all.into_iter().for_each(|ino| self.flush(ino, out));
     }
     /// The server knows how large it will be, or does not want it.
@@ -255,8 +261,8 @@ impl Fs {
     /// Writes that waited until less is dirty.
     pub(super) fn let_write(&mut self) {
         if self.cache.dirty() < self.config.dirty_max as u64 {
-            while let Some(write) = self.throttled.pop_back() {
-                self.queue.push_front(write);
+            while let Some((call, write)) = self.throttled.pop_back() {
+                self.put_back(call, write);
             }
         }
     }
@@ -281,7 +287,7 @@ impl Fs {
 
     /// What is old is written, and what is written told.
     pub(super) fn write_back(&mut self, out: &mut Vec<Output>) {
-        if self.state() != State::Connected {
+        if !self.sessions.is_any_open() {
             return;
         }
         self.write_closed(out);
@@ -290,7 +296,8 @@ impl Fs {
         }
         self.flush_all(out);
         let untold = |(ino, file): (&Ino, &File)| {
-            (file.dirty.is_some() && file.recall.is_none() && file.flushes.is_empty() && !file.resizing).then_some(*ino)
+            let is_free = file.recall.is_none() && file.flushes.is_empty() && !file.resizing;
+            (file.dirty.is_some() && is_free && self.sessions.is_open(rank_of(*ino))).then_some(*ino)
         };
         let untold: Vec<Ino> = self.files.iter().filter_map(untold).collect();
         for ino in untold {
@@ -347,15 +354,15 @@ impl Fs {
                     self.tell_time(ino, out);
                 }
             }
-            let moment = self.session.moment(ino);
-            if !self.session.is_safe_at(&moment, !all) {
-                self.session.sync(out);
+            let moment = self.sessions.moment(ino);
+            if !self.sessions.is_safe_at(&moment, !all) {
+                self.sessions.sync(out);
             }
             self.syncs.push(Unsafe { call, ino, moment, all });
         }
         // What was answered is safe now, or lost.
-        let session = &self.session;
-        let is_over = |sync: &mut Unsafe| session.is_safe_at(&sync.moment, !sync.all);
+        let sessions = &self.sessions;
+        let is_over = |sync: &mut Unsafe| sessions.is_safe_at(&sync.moment, !sync.all);
         let over: Vec<Unsafe> = self.syncs.extract_if(.., is_over).collect();
         for Unsafe { call, ino, .. } in over {
             let outcome = self.take_failed(ino).map_or(Ok(Given::Done), Err);

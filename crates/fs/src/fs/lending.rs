@@ -18,9 +18,6 @@ impl Fs {
     /// For how long attributes that were just given may be shown without asking: not at all, if they
     /// would be other ones now, or are not kept. To be [taken back](Self::owed).
     pub fn lend(&mut self, now: Time, node: &FsNode) -> Duration {
-        if !self.session.has_lease(now) {
-            return Duration::ZERO;
-        }
         self.now = self.now.max(now);
         let ino = node.inode.ino;
         match self.names_at_once(&FsCall::Stat { ino }) {
@@ -28,7 +25,8 @@ impl Fs {
                 if known.inode == node.inode && known.head == node.head =>
             {
                 let brief = self.names.brief_until(ino).unwrap_or(Time::MAX);
-                let until = self.session.lease().min(brief);
+                let home = known.home.map_or(Time::ZERO, |home| self.sessions.lease(rank_of(home)));
+                let until = self.sessions.lease(rank_of(ino)).min(home).min(brief);
                 self.lent.lend(now, ino, until);
                 until.since(now)
             }
@@ -50,7 +48,7 @@ impl Fs {
     pub fn returned(&mut self, inos: &[Ino], out: &mut Vec<Output>) {
         inos.iter().for_each(|ino| self.lent.returned(*ino));
         self.say_forgotten(out);
-        self.greet_holder(out);
+        self.greet_holders(out);
     }
 
     /// Whether a request that was answered was made by the cache above, which knows what it changed.
@@ -77,17 +75,23 @@ impl Fs {
             self.lent.take_back(self.now, ino);
         }
     }
-    pub(super) fn forget_names(&mut self) {
-        self.names.clear();
-        self.lent.take_all_back(self.now);
-        // All is given back: of parts there is nothing more to say.
-        self.forgets.clear();
+    /// All that a rank has given shares of is given back.
+    pub(super) fn forget_names(&mut self, rank: Rank) {
+        if self.sessions.is_only(rank) {
+            self.names.clear();
+        } else {
+            self.names.forget_rank(rank);
+            self.take_back();
+        }
+        self.lent.take_back_where(self.now, |ino| rank_of(ino) == rank);
+        // Of parts there is nothing more to say.
+        self.forgets.retain(|(of, _)| *of != rank);
     }
-    /// Tells the server what it waits for.
+    /// Tells servers what they wait for.
     pub(super) fn say_forgotten(&mut self, out: &mut Vec<Output>) {
         if !self.forgets.is_empty() && !self.lent.owes(self.now) {
-            for number in std::mem::take(&mut self.forgets) {
-                self.session.forgot(number, out);
+            for (rank, number) in std::mem::take(&mut self.forgets) {
+                self.sessions.of(rank).forgot(number, out);
             }
         }
     }

@@ -120,17 +120,25 @@ impl Fs {
         if self.queue.iter().any(|(_, ask)| matches!(ask, Ask::CancelLock { wait } if *wait == token)) {
             return true;
         }
-        let is_it = |(_, ask): &(CallId, Ask)| matches!(ask, Ask::Lock { wait: Some(it), .. } if *it == token);
-        let Some(at) = self.queue.iter().position(is_it) else { return false };
-        if let Some((call, _)) = self.queue.remove(at) {
-            self.end(call, Err(EINTR));
-        }
+        let is_it = |ask: &Ask| matches!(ask, Ask::Lock { wait: Some(it), .. } if *it == token);
+        let Some(call) = self.queue.extract(is_it) else { return false };
+        self.end(call, Err(EINTR));
         true
+    }
+    /// The request of a lock that may wait, and of which file it is, by what its caller calls it.
+    pub(super) fn lock_of(&self, token: u64) -> Option<(u64, Ino)> {
+        let number = self.locking.tokens.get(&token).copied()?;
+        let waits = self.locking.waits.get(&number).map(|(_, lock)| lock.ino);
+        let ino = waits.or_else(|| match self.purposes.get(&number) {
+            Some(Purpose::Lock(LockPurpose::Lock(_, lock))) => Some(lock.ino),
+            _ => None,
+        });
+        ino.map(|ino| (number, ino))
     }
 
     pub(super) fn lock(&mut self, call: CallId, lock: FsLock, wait: Option<u64>, out: &mut Vec<Output>) {
         if let Some(token) = wait {
-            self.locking.tokens.insert(token, self.session.next());
+            self.locking.tokens.insert(token, self.sessions.next());
         }
         let request = FsCall::Lock { lock, wait: wait.is_some() };
         self.request(request, Purpose::Lock(LockPurpose::Lock(call, lock)), out);
@@ -153,21 +161,14 @@ impl Fs {
     }
     pub(super) fn cancel(&mut self, call: CallId, token: u64, out: &mut Vec<Output>) {
         self.end(call, Ok(Given::Done));
-        let Some(number) = self.locking.tokens.get(&token).copied() else { return };
+        let Some((number, ino)) = self.lock_of(token) else { return };
         let is_it = |purpose: &Purpose| matches!(purpose, Purpose::Lock(LockPurpose::Cancel(it)) if *it == number);
         // Said again while the server has not answered.
         if self.purposes.values().any(is_it) {
             return;
         }
-        let waits = self.locking.waits.get(&number).map(|(_, lock)| lock.ino);
-        let ino = waits.or_else(|| match self.purposes.get(&number) {
-            Some(Purpose::Lock(LockPurpose::Lock(_, lock))) => Some(lock.ino),
-            _ => None,
-        });
-        if let Some(ino) = ino {
-            let request = FsCall::CancelLock { ino, number };
-            self.request(request, Purpose::Lock(LockPurpose::Cancel(number)), out);
-        }
+        let request = FsCall::CancelLock { ino, number };
+        self.request(request, Purpose::Lock(LockPurpose::Cancel(number)), out);
     }
 
     pub(super) fn lock_answered(&mut self, number: u64, purpose: LockPurpose, given: Result<FsAnswer, u16>) {
@@ -219,14 +220,16 @@ impl Fs {
         }
     }
 
-    /// What to say of this client to a server.
-    pub(super) fn holds(&mut self) -> Holds {
+    /// What to say of this client to a rank's server.
+    pub(super) fn holds(&mut self, rank: Rank) -> Holds {
         let pending = self.purposes.values().filter_map(|purpose| match purpose {
             Purpose::Lock(purpose) => Some(purpose),
             _ => None,
         });
-        let (locks, waits) = self.locking.named(pending);
-        let opens = self.files.iter_mut().filter(|(_, file)| file.opens != [0; 2]);
+        let (mut locks, mut waits) = self.locking.named(pending);
+        locks.retain(|lock| rank_of(lock.ino) == rank);
+        waits.retain(|wait| rank_of(wait.lock.ino) == rank);
+        let opens = self.files.iter_mut().filter(|(ino, file)| rank_of(**ino) == rank && file.opens != [0; 2]);
         let opens = opens.map(|(ino, file)| file.claim(*ino)).collect();
         Holds { about: self.config.about.clone(), opens, locks, waits }
     }

@@ -6,7 +6,7 @@ use nacre_types::{ClientId, Epoch, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Inode};
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::{FsGrant, FsReply, FsSafe, FsSession, FsWelcome};
+use nacre_wire::msg::fs::{FsGrant, FsReply, FsRequest, FsSafe, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 
 /// The file that tests use, in objects of 4 KiB.
@@ -20,7 +20,11 @@ pub fn node(size: u64) -> FsAnswer {
     FsAnswer::Node { node: FsNode { inode, head: None, home: None }, made: false }
 }
 
-const SERVER: ClientId = ClientId(9);
+/// The server of a rank.
+pub const fn server(rank: u16) -> ClientId {
+    ClientId(9 + rank as u64)
+}
+const SERVER: ClientId = server(0);
 
 /// An answer that is safe, and that may not be kept.
 pub fn reply_to(number: Option<u64>, answer: FsAnswer) -> FsReply {
@@ -77,19 +81,26 @@ impl ObjectCluster for Objects {
     }
 }
 
-/// Says that the server has the rank.
+/// Says that servers have their ranks.
 #[derive(Default)]
-struct Registry(Option<MetaId>);
+struct Registry {
+    question: Option<MetaId>,
+    ranks: u16,
+    /// These have none.
+    without: BTreeSet<u16>,
+}
 impl Metadata for Registry {
     fn submit(&mut self, _: Time, _: MetaCall) -> Option<MetaId> {
-        self.0 = Some(MetaId(1));
-        self.0
+        self.question = Some(MetaId(1));
+        self.question
     }
     fn abandon(&mut self, _: MetaId) {}
     fn done(&mut self, into: &mut Vec<MetaDone>) {
-        let settings = FsSettings { namespace: "n".into(), pool: PoolId(1), layout: LAYOUT, ranks: 1 };
-        let address = Address("a".into());
-        let holder = FsHolder { client: SERVER.0, instance: Instance(1), address, name: "mds".into() };
+        let settings = FsSettings { namespace: "n".into(), pool: PoolId(1), layout: LAYOUT, ranks: self.ranks };
+        let holder = |rank| {
+            let address = Address("a".into());
+            FsHolder { client: server(rank).0, instance: Instance(1), address, name: "mds".into() }
+        };
         let pair = |key: FsKey, value: Vec<u8>| MetaPair {
             key: key.of(&"home".into()),
             value: value.into(),
@@ -99,8 +110,11 @@ impl Metadata for Registry {
             lease: 0,
             epoch: Epoch::default(),
         };
-        let pairs = vec![pair(FsKey::Settings, settings.to_bytes()), pair(FsKey::Rank(Rank(0)), holder.to_bytes())];
-        if let Some(id) = self.0.take() {
+        let mut pairs = vec![pair(FsKey::Settings, settings.to_bytes())];
+        for rank in (0..self.ranks).filter(|rank| !self.without.contains(rank)) {
+            pairs.push(pair(FsKey::Rank(Rank(rank)), holder(rank).to_bytes()));
+        }
+        if let Some(id) = self.question.take() {
             into.push(MetaDone { id, revision: 1, result: Ok(MetaResult::Ranged { pairs, more: false }) });
         }
     }
@@ -117,6 +131,8 @@ pub struct Client {
     registry: Registry,
     pub now: Time,
     pub said: Vec<Message>,
+    /// The same, with whom it was said to.
+    pub said_to: Vec<(Entity, Message)>,
 }
 impl Client {
     pub fn new() -> Self {
@@ -124,6 +140,10 @@ impl Client {
     }
     /// One that keeps so many names and attributes.
     pub fn keeping(names_max: usize) -> Self {
+        Self::with_ranks(1, names_max)
+    }
+    /// The same, of a file system with so many ranks.
+    pub fn with_ranks(ranks: u16, names_max: usize) -> Self {
         let config = FsConfig {
             file_system: "home".into(),
             about: "a test".into(),
@@ -133,18 +153,62 @@ impl Client {
             data_max: 0,
             dirty_max: 1,
         };
-        let (fs, objects, registry) = (Fs::new(config), Objects::default(), Registry::default());
-        let mut client = Self { fs, objects, registry, now: Time(1), said: Vec::new() };
+        let (fs, objects) = (Fs::new(config), Objects::default());
+        let registry = Registry { ranks, ..Registry::default() };
+        let (said, said_to) = (Vec::new(), Vec::new());
+        let mut client = Self { fs, objects, registry, now: Time(1), said, said_to };
         client.come();
         client
     }
     pub fn turn(&mut self, message: Option<Message>) {
-        let (from, epoch) = (Entity::Client(SERVER), Epoch(self.now.0 / 1_000_000 + 1));
-        self.input(message.map(|message| Input::Message { from, epoch, message }));
+        match message {
+            Some(message) => self.hears(0, message),
+            None => self.input(None),
+        }
+    }
+    /// The server of a rank says something.
+    pub fn hears(&mut self, rank: u16, message: Message) {
+        let (from, epoch) = (Entity::Client(server(rank)), Epoch(self.now.0 / 1_000_000 + 1));
+        self.input(Some(Input::Message { from, epoch, message }));
+    }
+    /// Time passes.
+    pub fn tick(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.input(Some(Input::Tick));
     }
     /// The connection to the server has broken.
     pub fn lose(&mut self) {
         self.input(Some(Input::Gone(Entity::Client(SERVER))));
+    }
+    /// A rank has no server any more.
+    pub fn lose_rank(&mut self, rank: u16) {
+        self.registry.without.insert(rank);
+        self.input(Some(Input::Gone(Entity::Client(server(rank)))));
+    }
+    /// It has one again, which this client finds and greets: what it says of itself.
+    pub fn find_rank(&mut self, rank: u16) -> FsSession {
+        self.registry.without.remove(&rank);
+        self.forget_said();
+        for _ in 0..4 {
+            self.now = self.now + SEEK_AGAIN;
+            self.turn(None);
+        }
+        self.welcome(rank).expect("it greets")
+    }
+    /// A rank's server welcomes it, if it greets that.
+    pub fn welcome(&mut self, rank: u16) -> Option<FsSession> {
+        let greeting = self.said_to.iter().rev().find_map(|(to, message)| match message {
+            Message::FsSession(session) if *to == Entity::Client(server(rank)) => Some(session.clone()),
+            _ => None,
+        })?;
+        assert_eq!(greeting.rank, rank);
+        let welcome = FsWelcome { again: false, greeting: greeting.greeting };
+        self.hears(rank, Message::FsWelcome(welcome));
+        Some(greeting)
+    }
+    pub fn forget_said(&mut self) {
+        self.said.clear();
+        self.said_to.clear();
     }
     fn input(&mut self, input: Option<Input>) {
         self.now = self.now + Duration::from_millis(1);
@@ -154,14 +218,16 @@ impl Client {
     }
     /// What it has said.
     pub fn hear(&mut self, out: Vec<Output>) {
-        self.said.extend(out.into_iter().filter_map(|output| match output {
-            Output::Send { message, .. } => Some(message),
-            _ => None,
-        }));
+        for output in out {
+            if let Output::Send { to, message, .. } = output {
+                self.said.push(message.clone());
+                self.said_to.push((to, message));
+            }
+        }
     }
     /// Finds the server and greets it: what it says of itself.
     pub fn come(&mut self) -> FsSession {
-        self.said.clear();
+        self.forget_said();
         for _ in 0..4 {
             self.now = self.now + SEEK_AGAIN;
             self.turn(None);
@@ -177,7 +243,7 @@ impl Client {
     }
     /// Asks; the number of the request, if there is one.
     pub fn ask(&mut self, ask: Ask) -> (CallId, Option<u64>) {
-        self.said.clear();
+        self.forget_said();
         let call = self.fs.begin(ask);
         self.turn(None);
         (call, self.asked(|_| true))
@@ -188,6 +254,18 @@ impl Client {
             Message::FsRequest(request) => is_it(&request.call).then_some(request.number),
             _ => None,
         })
+    }
+    /// What it has asked a rank since.
+    pub fn asks(&self, rank: u16) -> Vec<FsRequest> {
+        let of_rank = |(to, message): &(Entity, Message)| match message {
+            Message::FsRequest(request) if *to == Entity::Client(server(rank)) => Some(request.clone()),
+            _ => None,
+        };
+        self.said_to.iter().filter_map(of_rank).collect()
+    }
+    /// A rank answers.
+    pub fn reply_at(&mut self, rank: u16, reply: FsReply) {
+        self.hears(rank, Message::FsReply(reply));
     }
     pub fn answer(&mut self, number: Option<u64>, answer: FsAnswer) {
         self.answer_with(number, answer, true);

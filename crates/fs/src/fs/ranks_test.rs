@@ -1,0 +1,219 @@
+//! A client with sessions with two ranks: what is of one of them, and what of both.
+
+use super::testing::{Client, LAYOUT, reply_to};
+use super::*;
+use nacre_wire::fs::{FileKind, Inode};
+use nacre_wire::msg::fs::{
+    FS_LEASE_MS, FsChanges, FsEvicted, FsForget, FsPing, FsPong, FsReply, FsSafe, FsSession, FsStale, FsSync,
+};
+
+/// A file of each rank, and a directory of rank 1.
+const FILES: [Ino; 2] = [Ino(1 << 20), Ino(1 << 48 | 1 << 20)];
+const DIR: Ino = Ino(1 << 48 | 2 << 20);
+
+fn node(ino: Ino, home: Ino) -> FsAnswer {
+    let mut inode = Inode::new(ino, FileKind::File {}, 0o644, (1, 1), Stamp(1));
+    inode.layout = Some(LAYOUT);
+    FsAnswer::Node { node: FsNode { inode, head: None, home: Some(home) }, made: false }
+}
+fn stat(rank: usize) -> Ask {
+    Ask::Names(FsCall::Stat { ino: FILES[rank] })
+}
+fn set(rank: usize) -> Ask {
+    Ask::Names(FsCall::Set { ino: FILES[rank], changes: FsChanges { mode: Some(0o600), ..FsChanges::default() } })
+}
+fn lookup(dir: Ino, name: &str) -> Ask {
+    Ask::Names(FsCall::Lookup { dir, name: name.into() })
+}
+/// With a session with each.
+fn client() -> Client {
+    let mut client = Client::with_ranks(2, 100);
+    let (call, _) = client.ask(stat(1));
+    client.welcome(1).expect("it greets");
+    client.turn(None);
+    client.reply_at(1, reply_to(Some(client.asks(1)[0].number), node(FILES[1], DIR)));
+    assert_eq!(client.ended(), [(call, Ok(Given::Answer(node(FILES[1], DIR))))]);
+    client
+}
+/// Looks up what is in memory then, under a share that the rank gave.
+fn learn(client: &mut Client, rank: u16, dir: Ino, name: &str, ino: Ino) {
+    client.ask(lookup(dir, name));
+    let number = client.asks(rank)[0].number;
+    client.reply_at(rank, kept(number, dir, node(ino, dir)));
+    assert_eq!(client.ended().len(), 1);
+    assert!(knows(client, dir, name));
+}
+fn kept(number: u64, share: Ino, answer: FsAnswer) -> FsReply {
+    FsReply { keep: true, shares: vec![share], ..reply_to(Some(number), answer) }
+}
+fn knows(client: &mut Client, dir: Ino, name: &str) -> bool {
+    client.fs.at_once(client.now, lookup(dir, name)).is_ok()
+}
+fn greetings(client: &Client) -> Vec<FsSession> {
+    let greeting = |message: &Message| match message {
+        Message::FsSession(session) => Some(session.clone()),
+        _ => None,
+    };
+    client.said.iter().filter_map(greeting).collect()
+}
+
+/// Its server is away. Others' calls go on; its own wait, in their order.
+#[test]
+fn a_rank_that_is_away_holds_up_only_its_own_calls() {
+    let mut client = client();
+    client.lose_rank(1);
+    let (first, none) = client.ask(stat(1));
+    let (second, _) = client.ask(set(1));
+    assert_eq!((none, client.asks(1)), (None, vec![]));
+    for _ in 0..3 {
+        let (call, number) = client.ask(stat(0));
+        client.answer(number, node(FILES[0], Ino::ROOT));
+        assert_eq!(client.ended(), [(call, Ok(Given::Answer(node(FILES[0], Ino::ROOT))))]);
+    }
+    assert_eq!(client.fs.state(), State::Connected, "that is the first rank's");
+    client.find_rank(1);
+    client.turn(None);
+    let numbers: Vec<u64> = client.asks(1).iter().map(|request| request.number).collect();
+    assert_eq!(numbers.len(), 2, "{:?}", client.said_to);
+    for number in numbers {
+        client.reply_at(1, reply_to(Some(number), node(FILES[1], DIR)));
+    }
+    let ended: Vec<CallId> = client.ended().into_iter().map(|(call, _)| call).collect();
+    assert_eq!(ended, [first, second]);
+}
+
+/// A rank that does not answer takes half a window of requests, and then waits: others are asked on.
+#[test]
+fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
+    let mut client = client();
+    let (waits, _) = client.ask(stat(1));
+    let first = client.asks(1)[0].number;
+    for _ in 0..3000 {
+        let (_, number) = client.ask(stat(0));
+        client.answer(number, node(FILES[0], Ino::ROOT));
+    }
+    assert_eq!(client.ended().len(), 3000);
+    client.ask(stat(1));
+    assert_eq!(client.asks(1), [], "its oldest one is too old");
+    client.reply_at(1, reply_to(Some(first), node(FILES[1], DIR)));
+    assert_eq!(client.ended()[0].0, waits);
+    assert_eq!(client.asks(1).len(), 1);
+}
+
+/// It is one client for all ranks: who evicts it fences all that it does.
+#[test]
+fn an_eviction_by_one_rank_is_one_for_all() {
+    let mut client = client();
+    client.ask(set(0));
+    let number = client.asks(0)[0].number;
+    client.reply_at(0, FsReply { safe: false, ..reply_to(Some(number), node(FILES[0], Ino::ROOT)) });
+    let (begun, _) = client.ask(set(0));
+    client.ended();
+    client.forget_said();
+    client.hears(1, Message::FsEvicted(FsEvicted { instance: Instance(5) }));
+    assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(Instance(6)), 1));
+    assert_eq!(client.ended(), [(begun, Err(EIO))], "rank 0 may have done it");
+    client.forget_said();
+    client.find_rank(0);
+    let named: Vec<_> = greetings(&client).iter().map(|it| (it.rank, it.instance, it.known)).collect();
+    assert_eq!(named, [(0, Instance(6), false), (1, Instance(6), false)]);
+    client.hears(0, Message::FsEvicted(FsEvicted { instance: Instance(5) }));
+    assert_eq!(client.fs.evictions(), 1, "it knows");
+    let (sync, _) = client.ask(Ask::Sync { ino: Some(FILES[0]) });
+    assert_eq!(client.ended(), [(sync, Err(EIO))], "what was answered and is lost is said");
+}
+
+/// What a caller synchronizes may rest on what it did at another rank.
+#[test]
+fn a_sync_waits_for_all_ranks() {
+    let mut client = client();
+    let numbers = [0, 1].map(|rank| {
+        client.ask(set(usize::from(rank)));
+        let number = client.asks(rank)[0].number;
+        let answer = node(FILES[usize::from(rank)], Ino::ROOT);
+        client.reply_at(rank, FsReply { safe: false, ..reply_to(Some(number), answer) });
+        number
+    });
+    client.ended();
+    let (sync, _) = client.ask(Ask::Sync { ino: Some(FILES[0]) });
+    let syncs = |(_, message): &&(Entity, Message)| matches!(message, Message::FsSync(FsSync { .. }));
+    assert_eq!(client.said_to.iter().filter(syncs).count(), 2, "each is told that it is waited for");
+    for (rank, number) in (0..).zip(numbers) {
+        assert_eq!(client.ended(), []);
+        client.hears(rank, Message::FsSafe(FsSafe { numbers: vec![number] }));
+    }
+    assert_eq!(client.ended(), [(sync, Ok(Given::Done))]);
+}
+
+/// A file goes from rank 1's directory to rank 0's, which answers. What rank 1 says of its directory has no order with that:
+/// nothing of either name stays, and of what rank 1 had answered before nothing is kept.
+#[test]
+fn a_rename_across_forgets_what_was_kept_of_both_names() {
+    let mut client = client();
+    learn(&mut client, 0, Ino::ROOT, "a", FILES[0]);
+    learn(&mut client, 1, DIR, "b", FILES[1]);
+    learn(&mut client, 1, DIR, "c", Ino(FILES[1].0 + 1));
+    client.ask(lookup(DIR, "d"));
+    let before = client.asks(1)[0].number;
+    let rename = FsCall::Rename { dir: DIR, name: "b".into(), to_dir: Ino::ROOT, to_name: "a".into(), flags: 0 };
+    client.ask(Ask::Names(rename));
+    assert_eq!(client.asks(1), [], "it goes to the new name's rank");
+    let number = client.asks(0)[0].number;
+    client.reply_at(0, FsReply { changed: vec![FILES[0]], ..kept(number, Ino::ROOT, FsAnswer::Done {}) });
+    assert!(!knows(&mut client, Ino::ROOT, "a") && !knows(&mut client, DIR, "b"));
+    assert!(knows(&mut client, DIR, "c"), "that has nothing to do with it");
+    assert!(client.fs.at_once(client.now, stat(1)).is_err(), "its time of change is another one");
+    client.reply_at(1, kept(before, DIR, node(Ino(FILES[1].0 + 2), DIR)));
+    assert!(!knows(&mut client, DIR, "d"), "that may have been said before the rename");
+    client.ended();
+    learn(&mut client, 1, DIR, "d", Ino(FILES[1].0 + 2));
+    let place = client.fs.places.get(FILES[1]).expect("it was seen");
+    assert_eq!((place.dir, place.name), (Ino::links(Rank(1)), FILES[1].to_string().as_str().into()));
+}
+
+/// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though rank 0's
+/// lasts. Then it is greeted, and rank 0 is not.
+#[test]
+fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
+    let mut client = client();
+    learn(&mut client, 0, Ino::ROOT, "a", FILES[0]);
+    learn(&mut client, 1, DIR, "b", FILES[1]);
+    // A name in rank 0's directory, of a file that rank 1 has.
+    client.ask(lookup(Ino::ROOT, "x"));
+    let number = client.asks(0)[0].number;
+    let led = FsAnswer::Elsewhere { ino: FILES[1], kind: FileKind::File {} };
+    client.reply_at(0, kept(number, Ino::ROOT, led));
+    let number = client.asks(1)[0].number;
+    client.reply_at(1, kept(number, DIR, node(FILES[1], DIR)));
+    assert!(knows(&mut client, Ino::ROOT, "x"));
+    let half = Duration::from_millis(FS_LEASE_MS / 2);
+    client.forget_said();
+    client.tick(half);
+    let pinged = |message: &Message| match message {
+        Message::FsPing(FsPing { number }) => Some(*number),
+        _ => None,
+    };
+    let pings: Vec<u64> = client.said.iter().filter_map(pinged).collect();
+    assert_eq!(pings.len(), 2, "each is pinged");
+    client.hears(0, Message::FsPong(FsPong { number: pings[0] }));
+    client.now = client.now + half;
+    assert!(knows(&mut client, Ino::ROOT, "a"));
+    assert!(!knows(&mut client, DIR, "b") && !knows(&mut client, Ino::ROOT, "x"));
+    client.forget_said();
+    client.tick(Duration::ZERO);
+    assert_eq!(greetings(&client).iter().map(|it| it.rank).collect::<Vec<_>>(), [1]);
+    assert!(knows(&mut client, Ino::ROOT, "a"));
+    client.welcome(1).expect("it greets");
+    assert!(!knows(&mut client, DIR, "b"), "the greeting gave it back");
+}
+
+/// Each rank counts what it has to be told is forgotten.
+#[test]
+fn who_asked_to_forget_is_told() {
+    let mut client = client();
+    learn(&mut client, 1, DIR, "b", FILES[1]);
+    client.forget_said();
+    client.hears(1, Message::FsForget(FsForget { number: 7, items: vec![FsStale::Node { ino: FILES[1] }] }));
+    let [(to, Message::FsForgot(forgot))] = &client.said_to[..] else { panic!("{:?}", client.said_to) };
+    assert_eq!((*to, forgot.number), (Entity::Client(super::testing::server(1)), 7));
+}
