@@ -246,14 +246,14 @@ impl File {
         }
     }
     /// What to tell the server: where what was written ends, and when that was, if it does not know. Not
-    /// how large the file is: that would undo a truncation by another client. `all`: nothing is still to
-    /// be written to objects.
-    pub fn tell(&mut self, all: bool) -> Option<(u64, Stamp)> {
-        let end = self.written_to;
-        if all {
-            (self.written_to, self.flushed_to) = (0, 0);
+    /// how large the file is: that would undo a truncation by another client. `up_to`: more is still to be
+    /// written to objects, but nothing up to there: if this client dies, no bytes are told that no object has.
+    pub fn tell(&mut self, up_to: Option<u64>) -> Option<(u64, Stamp)> {
+        let (mtime, end) = (self.dirty, self.written_to.min(up_to.unwrap_or(u64::MAX)));
+        if up_to.is_none() {
+            (self.dirty, self.written_to, self.flushed_to) = (None, 0, 0);
         }
-        let mtime = self.dirty.take()?;
+        let mtime = mtime?;
         (self.telling_time, self.telling_to) = (mtime, self.telling_to.max(end));
         Some((end, mtime))
     }

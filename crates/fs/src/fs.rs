@@ -673,7 +673,7 @@ impl Fs {
                     file.closing[way] += 1;
                     file.begin_telling();
                     let tells = !is_dirty && file.flushes.is_empty() && !file.growing;
-                    (*size, *mtime) = if tells { file.tell(true) } else { None }.unwrap_or_default();
+                    (*size, *mtime) = if tells { file.tell(None) } else { None }.unwrap_or_default();
                 }
             }
             FsCall::Set { ino, changes } if changes.size.is_some() && self.files.contains_key(ino) => {
@@ -683,7 +683,7 @@ impl Fs {
                 let waits = file.writes > 0 || file.resizing || file.recall.is_some();
                 let is_written = !waits && self.is_written(ino, out);
                 if is_written {
-                    self.tell_time(ino, out);
+                    self.tell_time(ino, u64::MAX, out);
                 }
                 if !is_written || self.files[&ino].is_telling() {
                     return self.put_off(ino, call, Ask::Names(names));

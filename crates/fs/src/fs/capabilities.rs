@@ -57,7 +57,7 @@ impl Fs {
     fn comply(&mut self, ino: Ino, number: u64, out: &mut Vec<Output>) {
         let (mut size, mut mtime) = (0, Stamp::default());
         if let Some(file) = self.files.get_mut(&ino) {
-            (size, mtime) = file.tell(true).unwrap_or_default();
+            (size, mtime) = file.tell(None).unwrap_or_default();
             file.begin_telling();
         }
         self.request(FsCall::Comply { ino, number, size, mtime, written: true }, Purpose::Told(ino), out);

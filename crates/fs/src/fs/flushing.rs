@@ -50,7 +50,8 @@ pub(super) struct Syncing {
     call: CallId,
     /// Of one file, or of all.
     ino: Option<Ino>,
-    files: Vec<Ino>,
+    /// Where what was to be written to each ended, when it was begun.
+    files: BTreeMap<Ino, u64>,
     /// Flushes up to this.
     up_to: u64,
     /// What was being written already when it came may have been written over since: that is
@@ -274,11 +275,12 @@ impl Fs {
         self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_told)
     }
 
-    /// Tells the server how large a file is and when it was written, if it does not know.
-    pub(super) fn tell_time(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        let all = self.cache.dirty_of(ino) == 0;
+    /// Tells the server how large a file is and when it was written, if it does not know. All up to `end` is in
+    /// objects.
+    pub(super) fn tell_time(&mut self, ino: Ino, end: u64, out: &mut Vec<Output>) {
+        let up_to = (self.cache.dirty_of(ino) > 0).then_some(end);
         if let Some(file) = self.files.get_mut(&ino)
-            && let Some((size, mtime)) = file.tell(all)
+            && let Some((size, mtime)) = file.tell(up_to)
         {
             file.begin_telling();
             self.request(FsCall::Wrote { ino, size, mtime }, Purpose::Told(ino), out);
@@ -302,7 +304,7 @@ impl Fs {
         let untold: Vec<Ino> = self.files.iter().filter_map(untold).collect();
         for ino in untold {
             if self.cache.dirty_of(ino) == 0 {
-                self.tell_time(ino, out);
+                self.tell_time(ino, u64::MAX, out);
             }
         }
         let left = self.cache.dirty() > 0 || self.files.values().any(|file| file.dirty.is_some());
@@ -316,8 +318,13 @@ impl Fs {
             Some(ino) => vec![ino],
             None => self.files.keys().copied().collect(),
         };
-        files.iter().for_each(|ino| self.flush(*ino, out));
+        let files = files.into_iter().map(|ino| (ino, self.flush_to(ino, out))).collect();
         self.syncing.push(Syncing { call, ino, files, up_to: self.last_number, again: true });
+    }
+    /// Begins to write what is dirty of a file; where that ends.
+    fn flush_to(&mut self, ino: Ino, out: &mut Vec<Output>) -> u64 {
+        self.flush(ino, out);
+        self.files.get(&ino).map_or(0, File::written_to)
     }
     /// Calls whose data is written go on.
     pub(super) fn go_on_syncing(&mut self, out: &mut Vec<Output>) {
@@ -328,11 +335,13 @@ impl Fs {
                 continue;
             }
             if std::mem::take(&mut syncing.again) {
-                syncing.files.iter().for_each(|ino| self.flush(*ino, out));
+                for (ino, end) in &mut syncing.files {
+                    *end = self.flush_to(*ino, out);
+                }
                 syncing.up_to = self.last_number;
                 // What waits until the file may grow has no number yet.
                 let grows = |ino: &Ino| self.files.get(ino).is_some_and(|file| file.growing || file.waits_to_tell);
-                syncing.again = syncing.files.iter().any(grows);
+                syncing.again = syncing.files.keys().any(grows);
                 if !self.is_synced(&syncing) {
                     self.syncing.push(syncing);
                     continue;
@@ -344,14 +353,14 @@ impl Fs {
                 continue;
             }
             let mut all = ino.is_none();
-            for ino in files {
+            for (ino, end) in files {
                 let file = self.files.get(&ino);
                 let is_known = file.is_some_and(File::is_known);
                 all |= !is_known;
                 // Of a file that is known to be written the server is told within a second, or when it is
                 // larger: that may be refused.
                 if !is_known || file.is_some_and(File::is_longer) {
-                    self.tell_time(ino, out);
+                    self.tell_time(ino, end, out);
                 }
             }
             let moment = self.sessions.moment(ino);
@@ -372,7 +381,7 @@ impl Fs {
     fn is_synced(&self, syncing: &Syncing) -> bool {
         let is_written =
             |file: &File| !file.growing && !file.waits_to_tell && file.flushes.range(..=syncing.up_to).next().is_none();
-        syncing.files.iter().all(|ino| self.files.get(ino).is_none_or(is_written))
+        syncing.files.keys().all(|ino| self.files.get(ino).is_none_or(is_written))
     }
     /// What could not be written of a file, or of one of all, or was answered and is lost, is an
     /// error, once.

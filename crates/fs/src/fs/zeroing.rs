@@ -131,7 +131,7 @@ impl Fs {
         if file.writes > 0 || !self.is_written(ino, out) {
             return self.put_off(ino, call, Ask::Extend { ino, size });
         }
-        self.tell_time(ino, out);
+        self.tell_time(ino, u64::MAX, out);
         self.files.get_mut(&ino).expect("just seen").resizing = true;
         // One that others write to as well may be larger by then, and is not to become smaller.
         let grows = if self.files[&ino].cap == (FsCap::Buffer {}) {

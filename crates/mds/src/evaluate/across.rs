@@ -53,11 +53,12 @@ impl Run<'_> {
 
     pub(super) fn link_elsewhere(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {
         self.directory(dir)?;
+        // Of several reasons for a failure the same is told as within a rank: what it links comes first.
+        let node = self.node(ino.rank(), FsPart::Link { ino, place: None })?;
         if self.find(dir, name)?.is_some() {
             return Err(Stop::Fail(EEXIST));
         }
         self.draft.room_for(dir, 0, 1)?;
-        let node = self.node(ino.rank(), FsPart::Link { ino, place: None })?;
         let (kind, home) = (node.inode.kind, ino.rank().0);
         self.draft.set(dir, name, Entry::Reference { ino, kind, home }, None);
         Ok(FsAnswer::Node { node, made: false })
@@ -73,15 +74,15 @@ impl Run<'_> {
         if flags & rename_flag::EXCHANGE != 0 {
             return Err(Stop::Fail(if target.is_none() { ENOENT } else { EXDEV }));
         }
-        if flags & rename_flag::NO_REPLACE != 0 && target.is_some() {
-            return Err(Stop::Fail(EEXIST));
-        }
         let left = self.fact(from.0.rank(), FsPart::Leave { dir: from.0, name: from.1.clone() })?;
         let (ino, kind) = match left {
             FsFact::Node { node } => (node.inode.ino, node.inode.kind),
             FsFact::Elsewhere { ino, kind } => (*ino, *kind),
             FsFact::Failed { .. } | FsFact::Busy {} => return Err(Stop::Fail(EINVAL)),
         };
+        if flags & rename_flag::NO_REPLACE != 0 && target.is_some() {
+            return Err(Stop::Fail(EEXIST));
+        }
         if let Some(target) = &target {
             if target.ino() == ino {
                 // Two names of one file: both stay.
