@@ -228,7 +228,13 @@ impl World {
         if let FsCall::List { dir, .. } = call {
             return match (self.listed(*dir), answer) {
                 (Ok(entries), FsAnswer::Listed { entries: listed, .. }) => {
-                    listed.len() == entries.len()
+                    let names: BTreeSet<String> = listed.iter().map(|one| one.name.to_string()).collect();
+                    // What another rank has is asked for later, and may be gone by then.
+                    let is_of_other_rank = |id: &usize| {
+                        let ino = self.ids.iter().find(|(_, of)| *of == id).map(|(ino, _)| *ino);
+                        ino.is_some_and(|ino| ino.rank() != dir.rank())
+                    };
+                    entries.iter().all(|(name, id)| names.contains(name) || is_of_other_rank(id))
                         && listed
                             .iter()
                             .all(|one| entries.get(&one.name.to_string()) == self.ids.get(&one.node.inode.ino))
@@ -366,6 +372,13 @@ impl Judge {
     pub fn on_answered(&mut self, now: u64, client: ClientId, number: u64, answer: &FsAnswer, safe: bool) {
         if let Some(seen) = self.requests.get_mut(&(client, number)) {
             seen.safe |= safe;
+            if seen.called && matches!(answer, FsAnswer::Elsewhere { .. }) {
+                // The client goes on elsewhere, or asks once more: that is its caller's request then.
+                let mut calls = self.open.range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
+                if let Some((_, open)) = calls.find(|(_, open)| open.number == Some(number)) {
+                    (open.number, seen.called) = (None, false);
+                }
+            }
             if !seen.called {
                 seen.ended.get_or_insert_with(|| (now, answer.clone()));
             }
