@@ -350,10 +350,13 @@ impl Fs {
         }
     }
     fn lose_server(&mut self, rank: Rank) {
+        self.leave_server(rank);
+        self.seek.forget_holder(rank, self.now + SEEK_AGAIN);
+    }
+    fn leave_server(&mut self, rank: Rank) {
         self.forget_names(rank);
         self.sized.clear();
         self.sessions.of(rank).on_away();
-        self.seek.forget_holder(rank, self.now + SEEK_AGAIN);
     }
 
     fn on_message(&mut self, rank: Rank, message: Message, out: &mut Vec<Output>) {
@@ -434,7 +437,9 @@ impl Fs {
             && !self.sessions.of(rank).is_with(holder.client())
         {
             let holder = holder.clone();
-            self.forget_names(rank);
+            if !self.sessions.of(rank).is_away() {
+                self.leave_server(rank);
+            }
             if let Some(former) = self.sessions.with(holder.client()) {
                 // An earlier life of it had that rank.
                 self.lose_server(former);
@@ -888,6 +893,7 @@ impl std::fmt::Debug for Fs {
             .field("state", &self.state())
             .field("files", &self.files.iter().filter(|(_, file)| waits(file) || file.growing).collect::<Vec<_>>())
             .field("queue", &self.queue.len())
+            .field("across", &(&self.led, &self.parts))
             .field("safe_below", &(self.sessions.safe_below().collect::<Vec<_>>(), self.sessions.next()))
             .field("syncing", &self.syncing)
             .field("syncs", &self.syncs)

@@ -659,6 +659,49 @@ mod tests {
         assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_none(), "its time has changed");
     }
 
+    /// A directory has names of what another rank has. Each rank's part is shown, and forgotten, by itself.
+    #[test]
+    fn names_and_attributes_of_two_ranks_are_kept_side_by_side() {
+        let mut names = shared();
+        let other = Ino(1 << 48 | 1 << 20);
+        let links = Ino::links(Rank(1));
+        let kind = FileKind::File {};
+        let partly = FsAnswer::ListedPartly {
+            entries: vec![FsListed { name: "a".into(), node: node(50, kind) }],
+            elsewhere: vec![FsElsewhere { name: "x".into(), ino: other, kind }],
+            end: true,
+        };
+        names.learn(NOW, &LIST, &partly, true);
+        assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), Some(other));
+        assert_eq!(names.elsewhere(&lasts, DIR, &"a".into()), None, "its own rank is asked for the name");
+        assert_eq!((names.answer(&lasts, NOW, &LIST), names.answer(&lasts, NOW, &lookup("x"))), (None, None));
+        names.share(&[links]);
+        let mut there = node(other.0, kind);
+        there.home = Some(links);
+        let there = FsAnswer::Node { node: there, made: false };
+        let learn = |names: &mut Names| names.learn(NOW, &FsCall::Stat { ino: other }, &there, true);
+        learn(&mut names);
+        assert_eq!(names.answer(&lasts, NOW, &lookup("x")), Some(there.clone()));
+        assert_eq!(names.answer(&lasts, NOW, &lookup("y")), None, "not all names are known to be");
+        for rank in [Rank(0), Rank(1)] {
+            let lasts = |ino| rank_of(ino) != rank;
+            let is_known = names.answer(&lasts, NOW, &lookup("a")).is_some();
+            assert_eq!((is_known, names.has(&lasts, other)), (rank == Rank(1), rank == Rank(0)));
+            assert_eq!(names.answer(&lasts, NOW, &lookup("x")), None, "it is of both");
+            assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()).is_some(), rank == Rank(1));
+        }
+        names.forget_rank(Rank(1));
+        names.check();
+        assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), Some(other));
+        assert!(names.answer(&lasts, NOW, &lookup("a")).is_some() && !names.has(&lasts, other));
+        names.share(&[links]);
+        learn(&mut names);
+        names.forget_rank(Rank(0));
+        names.check();
+        assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), None);
+        assert!(names.has(&lasts, other));
+    }
+
     #[test]
     fn no_more_is_kept_than_was_set() {
         let mut names = Names::new(40);

@@ -125,3 +125,31 @@ impl Seek {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Epoch;
+    use nacre_wire::map::Address;
+
+    /// A server that had a rank has another one in its next life; what it had stays in the registry until it is taken.
+    #[test]
+    fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
+        let pair = |rank, client, life| {
+            let address = Address("a".into());
+            let holder = FsHolder { client, instance: Instance(life), address, name: "mds".into() };
+            MetaPair {
+                key: FsKey::Rank(Rank(rank)).of(&"home".into()),
+                value: holder.to_bytes().into(),
+                created: 1,
+                modified: 1,
+                version: 1,
+                lease: 0,
+                epoch: Epoch::default(),
+            }
+        };
+        let found = Seek::new("home".into()).read(&[pair(0, 9, 1), pair(1, 8, 3), pair(2, 9, 2)]);
+        let ranks: Vec<u16> = found.holders.keys().map(|rank| rank.0).collect();
+        assert_eq!(ranks, [1, 2]);
+    }
+}

@@ -263,7 +263,8 @@ impl Session {
         }
     }
 
-    /// Whether the server takes a request with this number now. What was answered it took once.
+    /// Whether the server takes a request with this number now: its window is one of numbers, so what other ranks are
+    /// asked uses it up, too. What was answered it took once.
     fn reaches(&self, number: u64) -> bool {
         number < self.safe_below() + FS_WINDOW
     }
