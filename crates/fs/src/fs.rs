@@ -1,5 +1,5 @@
-//! The client as a service of the cluster: callers' calls become requests to the servers of ranks and operations on
-//! objects.
+//! The client as a service of the cluster: callers' calls become requests to the servers of ranks
+//! and operations on objects.
 //!
 //! ```text
 //!  begin ─▶ queue ─▶ Names ──────────────────▶ Session ─▶ answered: ended
@@ -429,8 +429,8 @@ impl Fs {
             self.greet_holder(rank, out);
         }
     }
-    /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be kept above
-    /// by then.
+    /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be
+    /// kept above by then.
     fn greet_holder(&mut self, rank: Rank, out: &mut Vec<Output>) {
         if !self.leaving
             && let Some(holder) = self.seek.holder(rank)

@@ -4,13 +4,14 @@
 //!  answer, with a share of dir ─▶ kept: name ─▶ number; number ─▶ attributes
 //!  own change ─▶ its answer takes the place of what was kept, or that is forgotten
 //!  FsForget ─▶ forgotten one by one, or the whole directory
-//!  the lease of a rank ends, another server ─▶ everything forgotten that is kept under that rank's shares
+//!  the lease of a rank ends, another server ─▶ everything forgotten that is kept under that rank's
+//! shares
 //! ```
 //! A directory of which all names are known answers for those that are not there, and for listings.
 //!
-//! What a name stands for may be of another rank than its directory: the name is kept under a share that one of them
-//! gave, and the attributes under one of the other's. Each is shown as long as its rank's lease lasts: `lasts` says
-//! so of the rank that has an inode.
+//! What a name stands for may be of another rank than its directory: the name is kept under a share
+//! that one of them gave, and the attributes under one of the other's. Each is shown as long as its
+//! rank's lease lasts: `lasts` says so of the rank that has an inode.
 //!
 //! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share, and all in all no more
 //! than was set.
@@ -659,7 +660,26 @@ mod tests {
         assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_none(), "its time has changed");
     }
 
-    /// A directory has names of what another rank has. Each rank's part is shown, and forgotten, by itself.
+    /// An empty directory was given to another rank: the name stands for a new one.
+    #[test]
+    fn what_is_pinned_is_another_directory() {
+        let mut names = shared();
+        names.share(&[Ino(60)]);
+        let shown = FsAnswer::Node { node: node(60, FileKind::Directory {}), made: false };
+        names.learn(NOW, &lookup("d"), &shown, true);
+        let inside = FsCall::Lookup { dir: Ino(60), name: "x".into() };
+        names.learn(NOW, &inside, &FsAnswer::Failed { errno: 2 }, true);
+        assert!(names.answer(&lasts, NOW, &lookup("d")).is_some());
+        let pin = FsCall::Pin { dir: DIR, name: "d".into(), rank: 1 };
+        names.learn(NOW, &pin, &FsAnswer::Done {}, true);
+        for call in [lookup("d"), inside, FsCall::Stat { ino: Ino(60) }] {
+            assert_eq!(names.answer(&lasts, NOW, &call), None, "{call:?}");
+        }
+        names.check();
+    }
+
+    /// A directory has names of what another rank has. Each rank's part is shown, and forgotten, by
+    /// itself.
     #[test]
     fn names_and_attributes_of_two_ranks_are_kept_side_by_side() {
         let mut names = shared();

@@ -1,8 +1,8 @@
 //! Where files are that this client has seen: a server that takes over, or has forgotten them, knows them by
 //! their names only.
 //!
-//! A file's name may be in another rank's directory. That is of no use to the rank that has the file: such a file is
-//! in that rank's own hidden directory of files with names elsewhere.
+//! A file's name may be in another rank's directory. That is of no use to the rank that has the
+//! file: such a file is in that rank's own hidden directory of files with names elsewhere.
 //!
 //! Two generations: what was seen while the younger one filled up is kept, what was not is forgotten.
 

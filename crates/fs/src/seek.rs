@@ -1,7 +1,9 @@
-//! Which server has which rank: what the metadata say, and look at again when they change or when a server
+//! Which server has which rank: what the metadata say, and look at again when they change or when a
+//! server
 //! does not answer.
 //!
-//! A life of a server has one rank at most. If two name it, one of them is what an earlier life had.
+//! A life of a server has one rank at most. If two name it, one of them is what an earlier life
+//! had.
 
 use nacre_client::{MetaDone, MetaId, MetaWatchId, Metadata, WatchNews};
 use nacre_types::{Instance, Name, Rank, Time};
@@ -132,7 +134,8 @@ mod tests {
     use nacre_types::Epoch;
     use nacre_wire::map::Address;
 
-    /// A server that had a rank has another one in its next life; what it had stays in the registry until it is taken.
+    /// A server that had a rank has another one in its next life; what it had stays in the registry
+    /// until it is taken.
     #[test]
     fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
         let pair = |rank, client, life| {

@@ -82,7 +82,8 @@ fn a_rank_that_is_away_holds_up_only_its_own_calls() {
     assert_eq!(ended, [first, second]);
 }
 
-/// A rank that does not answer takes half a window of requests, and then waits: others are asked on.
+/// A rank that does not answer takes half a window of requests, and then waits: others are asked
+/// on.
 #[test]
 fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
     let mut client = client();
@@ -145,8 +146,9 @@ fn a_sync_waits_for_all_ranks() {
     assert_eq!(client.ended(), [(sync, Ok(Given::Done))]);
 }
 
-/// A file goes from rank 1's directory to rank 0's, which answers. What rank 1 says of its directory has no order with that:
-/// nothing of either name stays, and of what rank 1 had answered before nothing is kept.
+/// A file goes from rank 1's directory to rank 0's, which answers. What rank 1 says of its
+/// directory has no order with that: nothing of either name stays, and of what rank 1 had answered
+/// before nothing is kept.
 #[test]
 fn a_rename_across_forgets_what_was_kept_of_both_names() {
     let mut client = client();
@@ -171,8 +173,8 @@ fn a_rename_across_forgets_what_was_kept_of_both_names() {
     assert_eq!((place.dir, place.name), (Ino::links(Rank(1)), FILES[1].to_string().as_str().into()));
 }
 
-/// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though rank 0's
-/// lasts. Then it is greeted, and rank 0 is not.
+/// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though
+/// rank 0's lasts. Then it is greeted, and rank 0 is not.
 #[test]
 fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
     let mut client = client();
