@@ -15,9 +15,10 @@ pub struct CallId(pub u64);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     /// Of names and attributes. An open file stays until it is closed as often; its size and times
-    /// at the close are known here, those of the call are not looked at. It does not matter to callers which rank has what:
-    /// [`FsAnswer::Elsewhere`] and [`FsAnswer::ListedPartly`] are never given. [`FsCall::StatFs`] and [`FsCall::Flush`]
-    /// are of all ranks; [`FsCall::Clients`] and [`FsCall::Evict`] of the first one only.
+    /// at the close are known here, those of the call are not looked at. It does not matter to
+    /// callers which rank has what: [`FsAnswer::Elsewhere`] and [`FsAnswer::ListedPartly`] are
+    /// never given. [`FsCall::StatFs`] and [`FsCall::Flush`] are of all ranks; [`FsCall::Clients`]
+    /// and [`FsCall::Evict`] of the first one only.
     Names(FsCall),
     /// Data of a file that is open, short at its end.
     Read {

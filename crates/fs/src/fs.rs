@@ -1,5 +1,5 @@
-//! The client as a service of the cluster: callers' calls become requests to the servers of ranks and operations on
-//! objects.
+//! The client as a service of the cluster: callers' calls become requests to the servers of ranks
+//! and operations on objects.
 //!
 //! ```text
 //!  begin ─▶ queue ─▶ Names ──────────────────▶ Session ─▶ answered: ended
@@ -350,10 +350,13 @@ impl Fs {
         }
     }
     fn lose_server(&mut self, rank: Rank) {
+        self.leave_server(rank);
+        self.seek.forget_holder(rank, self.now + SEEK_AGAIN);
+    }
+    fn leave_server(&mut self, rank: Rank) {
         self.forget_names(rank);
         self.sized.clear();
         self.sessions.of(rank).on_away();
-        self.seek.forget_holder(rank, self.now + SEEK_AGAIN);
     }
 
     fn on_message(&mut self, rank: Rank, message: Message, out: &mut Vec<Output>) {
@@ -426,15 +429,17 @@ impl Fs {
             self.greet_holder(rank, out);
         }
     }
-    /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be kept above
-    /// by then.
+    /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be
+    /// kept above by then.
     fn greet_holder(&mut self, rank: Rank, out: &mut Vec<Output>) {
         if !self.leaving
             && let Some(holder) = self.seek.holder(rank)
             && !self.sessions.of(rank).is_with(holder.client())
         {
             let holder = holder.clone();
-            self.forget_names(rank);
+            if !self.sessions.of(rank).is_away() {
+                self.leave_server(rank);
+            }
             if let Some(former) = self.sessions.with(holder.client()) {
                 // An earlier life of it had that rank.
                 self.lose_server(former);
@@ -888,6 +893,7 @@ impl std::fmt::Debug for Fs {
             .field("state", &self.state())
             .field("files", &self.files.iter().filter(|(_, file)| waits(file) || file.growing).collect::<Vec<_>>())
             .field("queue", &self.queue.len())
+            .field("across", &(&self.led, &self.parts))
             .field("safe_below", &(self.sessions.safe_below().collect::<Vec<_>>(), self.sessions.next()))
             .field("syncing", &self.syncing)
             .field("syncs", &self.syncs)

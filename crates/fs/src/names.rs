@@ -4,13 +4,14 @@
 //!  answer, with a share of dir ─▶ kept: name ─▶ number; number ─▶ attributes
 //!  own change ─▶ its answer takes the place of what was kept, or that is forgotten
 //!  FsForget ─▶ forgotten one by one, or the whole directory
-//!  the lease of a rank ends, another server ─▶ everything forgotten that is kept under that rank's shares
+//!  the lease of a rank ends, another server ─▶ everything forgotten that is kept under that rank's
+//! shares
 //! ```
 //! A directory of which all names are known answers for those that are not there, and for listings.
 //!
-//! What a name stands for may be of another rank than its directory: the name is kept under a share that one of them
-//! gave, and the attributes under one of the other's. Each is shown as long as its rank's lease lasts: `lasts` says
-//! so of the rank that has an inode.
+//! What a name stands for may be of another rank than its directory: the name is kept under a share
+//! that one of them gave, and the attributes under one of the other's. Each is shown as long as its
+//! rank's lease lasts: `lasts` says so of the rank that has an inode.
 //!
 //! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share, and all in all no more
 //! than was set.
@@ -657,6 +658,68 @@ mod tests {
         assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_some());
         names.forget(&FsStale::Name { dir: Ino(60), name: "x".into() });
         assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_none(), "its time has changed");
+    }
+
+    /// An empty directory was given to another rank: the name stands for a new one.
+    #[test]
+    fn what_is_pinned_is_another_directory() {
+        let mut names = shared();
+        names.share(&[Ino(60)]);
+        let shown = FsAnswer::Node { node: node(60, FileKind::Directory {}), made: false };
+        names.learn(NOW, &lookup("d"), &shown, true);
+        let inside = FsCall::Lookup { dir: Ino(60), name: "x".into() };
+        names.learn(NOW, &inside, &FsAnswer::Failed { errno: 2 }, true);
+        assert!(names.answer(&lasts, NOW, &lookup("d")).is_some());
+        let pin = FsCall::Pin { dir: DIR, name: "d".into(), rank: 1 };
+        names.learn(NOW, &pin, &FsAnswer::Done {}, true);
+        for call in [lookup("d"), inside, FsCall::Stat { ino: Ino(60) }] {
+            assert_eq!(names.answer(&lasts, NOW, &call), None, "{call:?}");
+        }
+        names.check();
+    }
+
+    /// A directory has names of what another rank has. Each rank's part is shown, and forgotten, by
+    /// itself.
+    #[test]
+    fn names_and_attributes_of_two_ranks_are_kept_side_by_side() {
+        let mut names = shared();
+        let other = Ino(1 << 48 | 1 << 20);
+        let links = Ino::links(Rank(1));
+        let kind = FileKind::File {};
+        let partly = FsAnswer::ListedPartly {
+            entries: vec![FsListed { name: "a".into(), node: node(50, kind) }],
+            elsewhere: vec![FsElsewhere { name: "x".into(), ino: other, kind }],
+            end: true,
+        };
+        names.learn(NOW, &LIST, &partly, true);
+        assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), Some(other));
+        assert_eq!(names.elsewhere(&lasts, DIR, &"a".into()), None, "its own rank is asked for the name");
+        assert_eq!((names.answer(&lasts, NOW, &LIST), names.answer(&lasts, NOW, &lookup("x"))), (None, None));
+        names.share(&[links]);
+        let mut there = node(other.0, kind);
+        there.home = Some(links);
+        let there = FsAnswer::Node { node: there, made: false };
+        let learn = |names: &mut Names| names.learn(NOW, &FsCall::Stat { ino: other }, &there, true);
+        learn(&mut names);
+        assert_eq!(names.answer(&lasts, NOW, &lookup("x")), Some(there.clone()));
+        assert_eq!(names.answer(&lasts, NOW, &lookup("y")), None, "not all names are known to be");
+        for rank in [Rank(0), Rank(1)] {
+            let lasts = |ino| rank_of(ino) != rank;
+            let is_known = names.answer(&lasts, NOW, &lookup("a")).is_some();
+            assert_eq!((is_known, names.has(&lasts, other)), (rank == Rank(1), rank == Rank(0)));
+            assert_eq!(names.answer(&lasts, NOW, &lookup("x")), None, "it is of both");
+            assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()).is_some(), rank == Rank(1));
+        }
+        names.forget_rank(Rank(1));
+        names.check();
+        assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), Some(other));
+        assert!(names.answer(&lasts, NOW, &lookup("a")).is_some() && !names.has(&lasts, other));
+        names.share(&[links]);
+        learn(&mut names);
+        names.forget_rank(Rank(0));
+        names.check();
+        assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), None);
+        assert!(names.has(&lasts, other));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Where files are that this client has seen: a server that takes over, or has forgotten them, knows them by
 //! their names only.
 //!
-//! A file's name may be in another rank's directory. That is of no use to the rank that has the file: such a file is
-//! in that rank's own hidden directory of files with names elsewhere.
+//! A file's name may be in another rank's directory. That is of no use to the rank that has the
+//! file: such a file is in that rank's own hidden directory of files with names elsewhere.
 //!
 //! Two generations: what was seen while the younger one filled up is kept, what was not is forgotten.
 
@@ -144,6 +144,29 @@ mod tests {
         lookup(&mut places, 11, "x");
         assert_eq!(rename(&mut places, "x", "b", rename_flag::EXCHANGE).len(), 2);
         assert_eq!((places.get(Ino(10)), places.get(Ino(11))), (Some(place(1, "x")), Some(place(2, "b"))));
+    }
+
+    /// The rank that has a file knows nothing of another one's directory.
+    #[test]
+    fn a_file_with_a_name_of_another_rank_is_where_its_own_one_has_it() {
+        let mut places = Places::default();
+        let (dir, ino) = (Ino(1 << 48 | 1 << 20), Ino(1 << 48 | 2 << 20));
+        let there = FsPlace { dir: Ino::links(rank_of(ino)), name: "1000000200000".into() };
+        let led = FsAnswer::Elsewhere { ino, kind: FileKind::File {} };
+        places.learn(&FsCall::Lookup { dir: Ino(1), name: "a".into() }, &led);
+        assert_eq!(places.get(ino), Some(there.clone()));
+        let rename = |dir, name: &str, to_dir, to_name: &str| FsCall::Rename {
+            dir,
+            name: name.into(),
+            to_dir,
+            to_name: to_name.into(),
+            flags: 0,
+        };
+        let home = FsPlace { dir, name: "b".into() };
+        let renamed = places.learn(&rename(Ino(1), "a", dir, "b"), &FsAnswer::Done {});
+        assert_eq!((renamed, places.get(ino)), (vec![(ino, home.clone())], Some(home)));
+        let renamed = places.learn(&rename(dir, "b", Ino(2), "c"), &FsAnswer::Done {});
+        assert_eq!((renamed, places.get(ino)), (vec![(ino, there.clone())], Some(there)));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  inode ─▶ the rank that gave its number            attributes, data, locks; a directory's names
-//!  call  ─▶ the rank of the directory it is about, or of the inode; none: all have something to say
+//!  call  ─▶ the rank of the directory it is about, or of the inode; none: all have something to
+//! say
 //! ```
 
 use nacre_types::{Ino, Rank};

@@ -1,7 +1,9 @@
-//! Which server has which rank: what the metadata say, and look at again when they change or when a server
+//! Which server has which rank: what the metadata say, and look at again when they change or when a
+//! server
 //! does not answer.
 //!
-//! A life of a server has one rank at most. If two name it, one of them is what an earlier life had.
+//! A life of a server has one rank at most. If two name it, one of them is what an earlier life
+//! had.
 
 use nacre_client::{MetaDone, MetaId, MetaWatchId, Metadata, WatchNews};
 use nacre_types::{Instance, Name, Rank, Time};
@@ -123,5 +125,34 @@ impl Seek {
         }
         found.holders.retain(|_, holder| holder.instance == lives[&holder.client]);
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Epoch;
+    use nacre_wire::map::Address;
+
+    /// A server that had a rank has another one in its next life; what it had stays in the registry
+    /// until it is taken.
+    #[test]
+    fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
+        let pair = |rank, client, life| {
+            let address = Address("a".into());
+            let holder = FsHolder { client, instance: Instance(life), address, name: "mds".into() };
+            MetaPair {
+                key: FsKey::Rank(Rank(rank)).of(&"home".into()),
+                value: holder.to_bytes().into(),
+                created: 1,
+                modified: 1,
+                version: 1,
+                lease: 0,
+                epoch: Epoch::default(),
+            }
+        };
+        let found = Seek::new("home".into()).read(&[pair(0, 9, 1), pair(1, 8, 3), pair(2, 9, 2)]);
+        let ranks: Vec<u16> = found.holders.keys().map(|rank| rank.0).collect();
+        assert_eq!(ranks, [1, 2]);
     }
 }

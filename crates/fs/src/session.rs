@@ -8,7 +8,8 @@
 //!  request ─▶ sent ─▶ answered early ─▶ safe: forgotten
 //!                └──── answered, changed nothing: forgotten
 //! ```
-//! Numbers are counted for all ranks together ([`crate::sessions`]): between two of this rank's there may be others'.
+//! Numbers are counted for all ranks together ([`crate::sessions`]): between two of this rank's
+//! there may be others'.
 //!
 //! Invariants: numbers grow; each request is answered to its maker once; what has a number is kept
 //! until its answer is safe; none is sent that the server's window does not reach.
@@ -163,8 +164,8 @@ impl Session {
     pub fn is_with(&self, server: ClientId) -> bool {
         matches!(self.stage, Stage::Greeting(with, ..) | Stage::Open(with) if with == server)
     }
-    /// Whether a request with this number may be made: half of what a server takes, so that callers never reach
-    /// the end of its window.
+    /// Whether a request with this number may be made: half of what a server takes, so that callers
+    /// never reach the end of its window.
     pub fn has_room(&self, next: u64) -> bool {
         self.sent.first_key_value().is_none_or(|(first, _)| next - first < FS_WINDOW / 2)
     }
@@ -263,7 +264,8 @@ impl Session {
         }
     }
 
-    /// Whether the server takes a request with this number now. What was answered it took once.
+    /// Whether the server takes a request with this number now: its window is one of numbers, so
+    /// what other ranks are asked uses it up, too. What was answered it took once.
     fn reaches(&self, number: u64) -> bool {
         number < self.safe_below() + FS_WINDOW
     }
@@ -309,8 +311,8 @@ impl Session {
         out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
     }
 
-    /// An answer; it is given on if it is the first to its request, with what was asked. `order`: which answer it is, of
-    /// all that are not safe.
+    /// An answer; it is given on if it is the first to its request, with what was asked. `order`:
+    /// which answer it is, of all that are not safe.
     pub fn on_reply(&mut self, now: Time, reply: FsReply, order: u64, out: &mut Vec<Output>) -> Option<Answered> {
         let FsReply { number, safe, stamp, place, mut keep, mut shares, changed, mut caps, answer } = reply;
         if !self.is_open() {
@@ -338,8 +340,8 @@ impl Session {
         }
         is_first.then_some(Answered { number, call, answer, keep, shares, changed, caps, safe })
     }
-    /// Another rank has answered what changed something here, too: answers that are under way may be older, and nothing
-    /// of them is kept.
+    /// Another rank has answered what changed something here, too: answers that are under way may
+    /// be older, and nothing of them is kept.
     pub const fn doubt(&mut self) {
         self.doubtful = self.next;
     }
@@ -421,9 +423,10 @@ impl Session {
             _ => {}
         }
     }
-    /// A life of it has ended without it, and this one begins: what was not safe is lost, and what was not
-    /// answered may have happened. These requests end so, changes with what was known of them; all others
-    /// are sent in the next life, but for those that say what was written: it may be gone.
+    /// A life of it has ended without it, and this one begins: what was not safe is lost, and what
+    /// was not answered may have happened. These requests end so, changes with what was known of
+    /// them; all others are sent in the next life, but for those that say what was written: it may
+    /// be gone.
     pub fn on_evicted(&mut self, next: Instance) -> impl Iterator<Item = (u64, FsCall, Option<FsAgain>)> {
         self.on_away();
         (self.instance, self.known, self.hurried) = (next, false, 0);

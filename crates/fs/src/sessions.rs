@@ -1,4 +1,5 @@
-//! One session with the server of each rank that this client has to do with, and what all have in common.
+//! One session with the server of each rank that this client has to do with, and what all have in
+//! common.
 //!
 //! ```text
 //!  request ─▶ the next number of all ─▶ Session of its rank ─▶ that rank's server
@@ -8,8 +9,8 @@
 //! ```
 //! The first rank has one from the beginning, others as soon as they are asked something.
 //!
-//! Invariants: no number is given twice, whatever the rank; each server has one rank, so at most one session is
-//! with it; all are of one life.
+//! Invariants: no number is given twice, whatever the rank; each server has one rank, so at most
+//! one session is with it; all are of one life.
 
 use crate::routes::FIRST;
 use crate::session::{Answered, Holds, Moment, Session};
@@ -157,8 +158,8 @@ impl Sessions {
         let has = |session: &Session| session.met.as_ref().is_some_and(|(peer, _)| *peer == server);
         self.ranks.iter().any(|(other, session)| *other != rank && has(session))
     }
-    /// This life has ended without it, and the next one begins at all ranks: which requests ended with it, in the order in
-    /// which they were made. See [`Session::on_evicted`].
+    /// This life has ended without it, and the next one begins at all ranks: which requests ended
+    /// with it, in the order in which they were made. See [`Session::on_evicted`].
     pub fn on_evicted(&mut self) -> Vec<(u64, FsCall, Option<FsAgain>)> {
         self.instance = Instance(self.instance.0 + 1);
         let next = self.instance;
@@ -202,7 +203,8 @@ mod tests {
         });
         sessions.of(rank).on_welcome(NOW, greeting.unwrap_or(1), out);
     }
-    /// Asks something; the request's number, and which requests were sent with that: number and what is safe below.
+    /// Asks something; the request's number, and which requests were sent with that: number and
+    /// what is safe below.
     fn ask(sessions: &mut Sessions, rank: Rank) -> (u64, Vec<(u64, u64)>) {
         let mut out = Vec::new();
         let call = FsCall::Comply { ino: Ino::ROOT, number: 1, size: 1, mtime: Stamp(1), written: true };
@@ -234,7 +236,8 @@ mod tests {
         sent(&out)
     }
 
-    /// Numbers are counted for all ranks together: each server sees gaps, and what is safe of its own.
+    /// Numbers are counted for all ranks together: each server sees gaps, and what is safe of its
+    /// own.
     #[test]
     fn a_rank_sees_its_own_requests_of_one_numbering() {
         let mut sessions = sessions();
@@ -255,9 +258,9 @@ mod tests {
         assert_eq!(below, [(FIRST, 4), (OTHER, 2)]);
     }
 
-    /// One rank answers, the other one does not: its next request has a number that its server's window does not
-    /// reach. That would drop it; so it waits until what is before it is safe. With a new server, too, and it has not
-    /// caught up before it has said what was to be said first.
+    /// One rank answers, the other one does not: its next request has a number that its server's
+    /// window does not reach. That would drop it; so it waits until what is before it is safe. With
+    /// a new server, too, and it has not caught up before it has said what was to be said first.
     #[test]
     fn what_a_servers_window_does_not_reach_waits() {
         let mut sessions = sessions();

@@ -1,4 +1,5 @@
-//! Calls that more than one rank has to answer. Callers are given one answer, as if there were one rank.
+//! Calls that more than one rank has to answer. Callers are given one answer, as if there were one
+//! rank.
 //!
 //! ```text
 //!  Lookup ─▶ Elsewhere ─▶ Stat at the inode's rank ─▶ Node
@@ -8,7 +9,8 @@
 //!                              └─▶ Listed, in order, without those that are gone
 //!  StatFs, Flush ─▶ each rank ─▶ sums, or done
 //! ```
-//! A name that is known to stand for another rank's inode leads there without a request to its directory's rank.
+//! A name that is known to stand for another rank's inode leads there without a request to its
+//! directory's rank.
 //!
 //! Invariant: what led somewhere is as old as the call, or is kept under a share whose lease lasts.
 
@@ -96,7 +98,8 @@ impl Fs {
 
     // ── one inode elsewhere ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// An answer may lead to another rank, or be that of one that was led to: what is left of it to be done here.
+    /// An answer may lead to another rank, or be that of one that was led to: what is left of it to
+    /// be done here.
     pub(super) fn on_led(
         &mut self,
         number: u64,

@@ -48,7 +48,8 @@ fn asked(client: &Client, rank: u16) -> (u64, FsCall) {
     let [request] = &client.asks(rank)[..] else { panic!("{:?}", client.said_to) };
     (request.number, request.call.clone())
 }
-/// A client of two ranks that asks the first one, is led to the second one, and has a session with that.
+/// A client of two ranks that asks the first one, is led to the second one, and has a session with
+/// that.
 fn led(call: FsCall) -> (Client, CallId) {
     let mut client = Client::with_ranks(2, 100);
     let (call, number) = client.ask(Ask::Names(call));
@@ -59,8 +60,8 @@ fn led(call: FsCall) -> (Client, CallId) {
     (client, call)
 }
 
-/// A name stands for what another rank has. Its caller does not see that; the next one is answered from memory, and
-/// what only that other rank has changed only that one is asked for.
+/// A name stands for what another rank has. Its caller does not see that; the next one is answered
+/// from memory, and what only that other rank has changed only that one is asked for.
 #[test]
 fn a_name_leads_to_another_rank() {
     let (mut client, call) = led(lookup("x"));
@@ -80,7 +81,8 @@ fn a_name_leads_to_another_rank() {
     assert_eq!(client.ended(), [(call, shown)]);
 }
 
-/// The name was given to something else between two answers: it is looked up again, and not for ever.
+/// The name was given to something else between two answers: it is looked up again, and not for
+/// ever.
 #[test]
 fn what_is_gone_where_a_name_leads_is_looked_up_again() {
     let (mut client, call) = led(lookup("x"));
@@ -104,7 +106,8 @@ fn what_is_gone_where_a_name_leads_is_looked_up_again() {
     assert_eq!(client.ended(), [(call, Err(ENOENT))]);
 }
 
-/// A file is opened by its name, which leads to another rank: it is open as any other, of that rank.
+/// A file is opened by its name, which leads to another rank: it is open as any other, of that
+/// rank.
 #[test]
 fn a_file_that_is_opened_elsewhere_is_open() {
     for write in [false, true] {
@@ -150,7 +153,8 @@ fn other(name: &str, number: u64) -> FsElsewhere {
 }
 const LIST: FsCall = FsCall::List { dir: Ino::ROOT, after: 0, bytes_max: 1000 };
 
-/// Some of a directory another rank has: its caller is given one listing, in order, without what is gone meanwhile.
+/// Some of a directory another rank has: its caller is given one listing, in order, without what is
+/// gone meanwhile.
 #[test]
 fn a_listing_in_parts_is_put_together_in_order() {
     let mut client = Client::with_ranks(2, 100);
@@ -204,7 +208,8 @@ fn a_page_of_which_nothing_is_left_is_passed_over() {
     assert_eq!(client.ended(), [(call, Ok(Given::Answer(last)))]);
 }
 
-/// How full a file system is all ranks know together; all of them write what is in memory, or one says why not.
+/// How full a file system is all ranks know together; all of them write what is in memory, or one
+/// says why not.
 #[test]
 fn all_ranks_are_asked_for_what_is_of_all() {
     let mut client = Client::with_ranks(3, 0);

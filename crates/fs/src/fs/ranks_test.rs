@@ -82,7 +82,8 @@ fn a_rank_that_is_away_holds_up_only_its_own_calls() {
     assert_eq!(ended, [first, second]);
 }
 
-/// A rank that does not answer takes half a window of requests, and then waits: others are asked on.
+/// A rank that does not answer takes half a window of requests, and then waits: others are asked
+/// on.
 #[test]
 fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
     let mut client = client();
@@ -145,8 +146,9 @@ fn a_sync_waits_for_all_ranks() {
     assert_eq!(client.ended(), [(sync, Ok(Given::Done))]);
 }
 
-/// A file goes from rank 1's directory to rank 0's, which answers. What rank 1 says of its directory has no order with that:
-/// nothing of either name stays, and of what rank 1 had answered before nothing is kept.
+/// A file goes from rank 1's directory to rank 0's, which answers. What rank 1 says of its
+/// directory has no order with that: nothing of either name stays, and of what rank 1 had answered
+/// before nothing is kept.
 #[test]
 fn a_rename_across_forgets_what_was_kept_of_both_names() {
     let mut client = client();
@@ -171,8 +173,8 @@ fn a_rename_across_forgets_what_was_kept_of_both_names() {
     assert_eq!((place.dir, place.name), (Ino::links(Rank(1)), FILES[1].to_string().as_str().into()));
 }
 
-/// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though rank 0's
-/// lasts. Then it is greeted, and rank 0 is not.
+/// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though
+/// rank 0's lasts. Then it is greeted, and rank 0 is not.
 #[test]
 fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
     let mut client = client();
@@ -216,4 +218,229 @@ fn who_asked_to_forget_is_told() {
     client.hears(1, Message::FsForget(FsForget { number: 7, items: vec![FsStale::Node { ino: FILES[1] }] }));
     let [(to, Message::FsForgot(forgot))] = &client.said_to[..] else { panic!("{:?}", client.said_to) };
     assert_eq!((*to, forgot.number), (Entity::Client(super::testing::server(1)), 7));
+}
+
+/// Servers of two ranks that answer what they like, in whatever order, go and come, and evict: every
+/// call ends, and ends once; each request is made to its rank, in order.
+mod all_at_random {
+    use super::*;
+    use nacre_wire::fs::name_hash;
+    use nacre_wire::msg::fs::{FsElsewhere, FsListed, FsRequest};
+
+    struct Random(u64);
+    impl Random {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % end
+        }
+    }
+    fn name(number: u64) -> Name {
+        Name::from(&*number.to_string())
+    }
+    fn elsewhere(number: u64) -> Ino {
+        Ino(FILES[1].0 + number)
+    }
+    fn make(number: u64) -> FsCall {
+        FsCall::Make {
+            dir: Ino::ROOT,
+            name: name(number),
+            kind: FileKind::File {},
+            mode: 0o644,
+            umask: 0,
+            uid: 1,
+            gid: 1,
+            target: Bytes::new(),
+            device: 0,
+            exclusive: false,
+            open: true,
+            write: number == 0,
+        }
+    }
+    fn ask(random: &mut Random) -> Ask {
+        let number = random.below(4);
+        let (rank, dir) = [(0, Ino::ROOT), (1, DIR)][usize::from(random.below(2) == 0)];
+        Ask::Names(match random.below(9) {
+            0 | 1 => FsCall::Lookup { dir, name: name(number) },
+            2 => return stat(rank),
+            3 => return set(rank),
+            4 => make(number),
+            5 => FsCall::List { dir: Ino::ROOT, after: 0, bytes_max: 1000 },
+            6 => FsCall::StatFs {},
+            7 => FsCall::Rename { dir, name: name(number), to_dir: [Ino::ROOT, DIR][rank], to_name: name(9), flags: 0 },
+            _ => return Ask::Sync { ino: None },
+        })
+    }
+    fn answer(random: &mut Random, call: &FsCall) -> FsAnswer {
+        let errno = [ENOENT, ESTALE][usize::from(random.below(2) == 0)];
+        match call {
+            FsCall::List { .. } => {
+                let mut elsewhere: Vec<_> = (0..random.below(4))
+                    .map(|number| FsElsewhere { name: name(number), ino: elsewhere(number), kind: FileKind::File {} })
+                    .collect();
+                elsewhere.sort_by_key(|other| name_hash(&other.name));
+                let entries: Vec<FsListed> = Vec::new();
+                let end = random.below(4) > 0;
+                if elsewhere.is_empty() {
+                    FsAnswer::Listed { entries, end }
+                } else {
+                    FsAnswer::ListedPartly { entries, elsewhere, end }
+                }
+            }
+            FsCall::StatFs {} => FsAnswer::Room { bytes: 1, files: 1 },
+            FsCall::Rename { .. } => FsAnswer::Done {},
+            _ if random.below(3) == 0 => FsAnswer::Failed { errno },
+            FsCall::Lookup { .. } | FsCall::Make { .. } if random.below(2) == 0 => {
+                let ino = elsewhere(random.below(4));
+                FsAnswer::Elsewhere { ino, kind: FileKind::File {} }
+            }
+            FsCall::Lookup { dir, .. } => node(FILES[usize::from(dir.rank().0)], *dir),
+            FsCall::Make { .. } => node(FILES[0], Ino::ROOT),
+            call => {
+                let ino = call.ino().expect("all others are of an inode");
+                node(ino, [Ino::ROOT, DIR][usize::from(ino.rank().0)])
+            }
+        }
+    }
+
+    struct World {
+        client: Client,
+        random: Random,
+        here: [bool; 2],
+        asked: [BTreeMap<u64, FsRequest>; 2],
+        told: [BTreeSet<u64>; 2],
+        calls: BTreeSet<CallId>,
+    }
+    impl World {
+        /// Servers take what they were sent.
+        fn hear(&mut self) {
+            for rank in [0, 1] {
+                let mut last = 0;
+                for request in self.client.asks(rank) {
+                    let is_new = !self.asked[usize::from(rank)].contains_key(&request.number);
+                    assert!(request.safe_below <= request.number);
+                    if is_new && request.again.is_none() {
+                        assert!(last < request.number, "in order");
+                        last = request.number;
+                    }
+                    assert_eq!(request.call.rank().unwrap_or(Rank(rank)), Rank(rank), "{request:?}");
+                    self.asked[usize::from(rank)].insert(request.number, request);
+                }
+            }
+            self.client.forget_said();
+            for (call, _) in self.client.ended() {
+                assert!(self.calls.remove(&call), "{call:?} ends once");
+            }
+            self.client.fs.names.check();
+        }
+        fn welcome(&mut self, rank: u16) {
+            if self.here[usize::from(rank)] {
+                self.client.welcome(rank);
+            }
+        }
+        fn reply(&mut self, rank: u16, safe: bool) {
+            let at = usize::from(rank);
+            let count = self.asked[at].len() as u64;
+            if !self.here[at] || count == 0 {
+                return;
+            }
+            let which = self.random.below(count) as usize;
+            let request = self.asked[at].values().nth(which).expect("one of them").clone();
+            self.asked[at].remove(&request.number);
+            let answer = answer(&mut self.random, &request.call);
+            let safe = safe || !request.call.is_change() || matches!(answer, FsAnswer::Failed { .. });
+            if !safe {
+                self.told[at].insert(request.number);
+            }
+            let share = [Ino::ROOT, DIR][at];
+            let mut reply = kept(request.number, share, answer);
+            (reply.safe, reply.keep) = (safe, self.random.below(4) > 0);
+            self.client.reply_at(rank, reply);
+        }
+        fn step(&mut self) {
+            let rank = self.random.below(2) as u16;
+            let at = usize::from(rank);
+            match self.random.below(40) {
+                0 if self.here[at] => {
+                    self.client.lose_rank(rank);
+                    self.here[at] = false;
+                    self.asked[at].clear();
+                }
+                1 => self.come(rank),
+                2 => {
+                    let instance = self.client.fs.acts_as();
+                    self.client.hears(rank, Message::FsEvicted(FsEvicted { instance }));
+                    if self.client.fs.acts_as() != instance {
+                        self.asked.iter_mut().for_each(BTreeMap::clear);
+                        self.told.iter_mut().for_each(BTreeSet::clear);
+                    }
+                }
+                3..10 => {
+                    let numbers = std::mem::take(&mut self.told[at]).into_iter().collect();
+                    self.client.hears(rank, Message::FsSafe(FsSafe { numbers }));
+                }
+                10..22 => {
+                    let ask = ask(&mut self.random);
+                    let call = self.client.fs.begin(ask);
+                    self.calls.insert(call);
+                    self.client.turn(None);
+                }
+                22..24 => {
+                    let items = vec![FsStale::Name { dir: [Ino::ROOT, DIR][at], name: name(1) }];
+                    self.client.hears(rank, Message::FsForget(FsForget { number: 1, items }));
+                }
+                24 => self.client.tick(Duration::from_millis(self.random.0 % 2000)),
+                _ => self.reply(rank, false),
+            }
+            self.welcome(0);
+            self.welcome(1);
+            self.hear();
+        }
+        fn come(&mut self, rank: u16) {
+            if !self.here[usize::from(rank)] {
+                self.client.restore_rank(rank);
+                self.here[usize::from(rank)] = true;
+            }
+        }
+        /// Both answer all that they are asked.
+        fn settle_some(&mut self) {
+            self.client.tick(SEEK_AGAIN);
+            self.welcome(0);
+            self.welcome(1);
+            self.hear();
+            for rank in [0, 1] {
+                while !self.asked[usize::from(rank)].is_empty() {
+                    self.reply(rank, true);
+                    self.hear();
+                }
+                let numbers = std::mem::take(&mut self.told[usize::from(rank)]).into_iter().collect();
+                self.client.hears(rank, Message::FsSafe(FsSafe { numbers }));
+                self.hear();
+            }
+        }
+    }
+
+    #[test]
+    fn every_call_ends_once() {
+        for seed in 0..100 {
+            let mut world = World {
+                client: Client::with_ranks(2, 30),
+                random: Random(seed),
+                here: [true; 2],
+                asked: Default::default(),
+                told: Default::default(),
+                calls: BTreeSet::new(),
+            };
+            for _ in 0..400 {
+                world.step();
+            }
+            world.come(0);
+            world.come(1);
+            for _ in 0..40 {
+                world.settle_some();
+            }
+            assert!(world.calls.is_empty(), "{seed}: {:?} {:?}", world.calls, world.client.fs);
+            let Fs { led, parts, purposes, .. } = &world.client.fs;
+            assert!(led.is_empty() && parts.is_empty() && purposes.is_empty(), "{seed}: {led:?} {parts:?}");
+        }
+    }
 }

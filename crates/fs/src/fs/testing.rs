@@ -187,13 +187,17 @@ impl Client {
     }
     /// It has one again, which this client finds and greets: what it says of itself.
     pub fn find_rank(&mut self, rank: u16) -> FsSession {
-        self.registry.without.remove(&rank);
+        self.restore_rank(rank);
         self.forget_said();
         for _ in 0..4 {
             self.now = self.now + SEEK_AGAIN;
             self.turn(None);
         }
         self.welcome(rank).expect("it greets")
+    }
+    /// It has one again.
+    pub fn restore_rank(&mut self, rank: u16) {
+        self.registry.without.remove(&rank);
     }
     /// A rank's server welcomes it, if it greets that.
     pub fn welcome(&mut self, rank: u16) -> Option<FsSession> {
