@@ -472,6 +472,10 @@ impl Fs {
                 file.place = Some(place);
             }
         }
+        if let FsAnswer::ListedPartly { .. } = &answer {
+            // What is known of files is no older than what is kept of their names.
+            self.learn(&answer);
+        }
         let purpose = self.purposes.remove(&number);
         let (mut answer, purpose) = match self.on_led(number, asked, answer, purpose, out) {
             Some(goes_on) => goes_on,

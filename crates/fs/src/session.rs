@@ -115,6 +115,8 @@ pub(crate) struct Session {
     /// Behind its last number.
     next: u64,
     sent: BTreeMap<u64, Sent>,
+    /// The numbers that were given from the lowest one in `sent` on: so many the server has of this client, at most.
+    given: VecDeque<u64>,
     /// In order; all of it lies behind the window.
     held: VecDeque<Held>,
     /// What is answered to requests below is not kept: see [`Self::doubt`].
@@ -144,6 +146,7 @@ impl Session {
             met: None,
             next: 1,
             sent: BTreeMap::new(),
+            given: VecDeque::new(),
             held: VecDeque::new(),
             doubtful: 0,
             hurried: 0,
@@ -164,10 +167,12 @@ impl Session {
     pub fn is_with(&self, server: ClientId) -> bool {
         matches!(self.stage, Stage::Greeting(with, ..) | Stage::Open(with) if with == server)
     }
-    /// Whether a request with this number may be made: half of what a server takes, so that callers
-    /// never reach the end of its window.
-    pub fn has_room(&self, next: u64) -> bool {
-        self.sent.first_key_value().is_none_or(|(first, _)| next - first < FS_WINDOW / 2)
+    /// Whether another request may be made: half of what a server takes, so that callers never reach
+    /// the end of its window.
+    pub fn has_room(&self) -> bool {
+        let first = self.safe_below();
+        let over = self.given.partition_point(|number| *number < first);
+        ((self.given.len() - over) as u64) < FS_WINDOW / 2
     }
     /// All requests below are safe.
     pub fn safe_below(&self) -> u64 {
@@ -205,6 +210,9 @@ impl Session {
     /// Makes a request with this number, which is larger than those before.
     pub fn request(&mut self, now: Time, number: u64, call: FsCall, place: Option<FsPlace>, out: &mut Vec<Output>) {
         self.next = number + 1;
+        let first = self.sent.first_key_value().map_or(number, |(first, _)| *first);
+        while self.given.pop_front_if(|given| *given < first).is_some() {}
+        self.given.push_back(number);
         self.sent.insert(number, Sent { call, at: None, told: None, place });
         if let Stage::Open(server) = self.stage {
             self.send_or_hold(now, server, Held::Request(number), out);
@@ -264,10 +272,15 @@ impl Session {
         }
     }
 
-    /// Whether the server takes a request with this number now: its window is one of numbers, so
-    /// what other ranks are asked uses it up, too. What was answered it took once.
+    /// Whether the server takes a request with this number now. What was answered it took once.
     fn reaches(&self, number: u64) -> bool {
-        number < self.safe_below() + FS_WINDOW
+        number < self.window_end()
+    }
+    /// The first request that it does not take.
+    fn window_end(&self) -> u64 {
+        let first = self.safe_below();
+        let over = self.given.partition_point(|given| *given < first);
+        self.given.get(over + FS_WINDOW as usize).copied().unwrap_or(u64::MAX)
     }
     fn send_or_hold(&mut self, now: Time, server: ClientId, what: Held, out: &mut Vec<Output>) {
         let fits = self.held.is_empty() && self.fits(what);
@@ -408,7 +421,7 @@ impl Session {
                 self.greet(now, server, holds, out);
             }
             (Stage::Open(server), None) if self.again_at <= now => {
-                let end = self.safe_below() + FS_WINDOW;
+                let end = self.window_end();
                 let due = |sent: &Sent| sent.at.is_some_and(|at| now.since(at) >= AGAIN);
                 let late = self.sent.range(..end).filter(|(_, sent)| due(sent)).map(|(number, _)| *number);
                 let late: Vec<u64> = late.collect();

@@ -53,6 +53,17 @@ pub struct Known {
 }
 wire_fields!(Known { client, instance, here });
 
+/// A client is being evicted: nothing that it does with objects is executed any more, and what it had written may be cut
+/// off. No later holder of the rank goes on with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    /// Which.
+    pub client: ClientId,
+    /// This instance and all before it.
+    pub instance: Instance,
+}
+wire_fields!(Fenced { client, instance });
+
 /// How far a transaction with other ranks has come ([`crate::transactions`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "there are few of them at a time")]
@@ -115,8 +126,10 @@ pub struct Batch {
     pub writers: Vec<Writer>,
     /// What was prepared and decided with other ranks.
     pub transactions: Vec<Progress>,
+    /// Who is being evicted.
+    pub fenced: Vec<Fenced>,
 }
-wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients, writers, transactions });
+wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients, writers, transactions, fenced });
 
 impl Batch {
     /// As it stands in an object.
@@ -153,9 +166,11 @@ pub struct JournalHead {
     pub writers: Vec<Writer>,
     /// Transactions that are not over.
     pub transactions: Vec<Progress>,
+    /// Who is being evicted.
+    pub fenced: Vec<Fenced>,
 }
 wire_record!(JournalHead version 1 compat 1 {
-    first, sequence, serial, gone_below, clients, answers, stale, writers, transactions,
+    first, sequence, serial, gone_below, clients, answers, stale, writers, transactions, fenced,
 });
 
 /// The name of the object with a journal's head.
@@ -271,6 +286,11 @@ impl Journal {
             self.open.writers.push(writer);
         }
     }
+    /// A client is being evicted.
+    pub fn push_fenced(&mut self, fenced: Fenced) -> u64 {
+        self.open.fenced.push(fenced);
+        self.open.sequence
+    }
     /// Something about a transaction.
     pub fn push_progress(&mut self, progress: Progress) -> u64 {
         self.open_bytes += nacre_wire::Measure::of("progress", &progress).length() as usize;
@@ -280,9 +300,9 @@ impl Journal {
     /// Whether there is nothing for another append.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Batch { changes, answers, clients, writers, transactions, sequence: _, serial: _ } = &self.open;
+        let Batch { changes, answers, clients, writers, transactions, fenced, sequence: _, serial: _ } = &self.open;
         let is_empty = changes.is_empty() && answers.is_empty() && clients.is_empty() && writers.is_empty();
-        !self.announced && is_empty && transactions.is_empty()
+        !self.announced && is_empty && transactions.is_empty() && fenced.is_empty()
     }
     /// Whether the open batch has as much as one append may carry: nothing more is to be changed until it has left.
     #[must_use]

@@ -162,8 +162,9 @@ struct Session {
     heard: Time,
     /// Its last greeting.
     greeting: u64,
-    /// Requests that were taken from it.
+    /// Requests that were taken from it, and those of them that are not done.
     requests: u64,
+    open: u64,
 }
 
 /// An answer that was given, or waits to be.
@@ -449,6 +450,9 @@ impl Mds {
     fn forget_requests(&mut self, client: ClientId) {
         self.waiting.retain(|(who, _)| *who != client);
         self.asked.retain(|(who, _)| *who != client);
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.open = 0;
+        }
         self.transactions.give_up_all(client);
     }
     fn end_session(&mut self, client: ClientId) {
@@ -480,7 +484,7 @@ impl Mds {
         let Some(session) = self.sessions.get_mut(&client).filter(may_ask) else { return };
         session.safe_below = session.safe_below.max(request.safe_below);
         session.answers = session.answers.split_off(&session.safe_below);
-        if request.number < session.safe_below || request.number >= session.safe_below + FS_WINDOW {
+        if request.number < session.safe_below {
             return;
         }
         if let Some(kept) = session.answers.get_mut(&request.number) {
@@ -503,8 +507,11 @@ impl Mds {
             }
             return;
         }
-        if self.asked.insert((client, request.number)) {
+        // Numbers have gaps: other ranks are asked, too.
+        let has_room = session.answers.len() as u64 + session.open < FS_WINDOW;
+        if has_room && self.asked.insert((client, request.number)) {
             session.requests += 1;
+            session.open += 1;
             self.waiting.push_back((client, request));
             self.try_again = true;
         }
@@ -527,6 +534,7 @@ impl Mds {
                 self.expected.clone().into_iter().for_each(|client| self.evict(client));
             }
             self.fence_evicted(objects);
+            self.look_at_fenced();
             self.probe();
             self.try_again |= self.transactions.has_put_off();
             loop {
@@ -729,8 +737,17 @@ impl Mds {
         batch
     }
 
+    /// A request is done: no one waits for it any more.
+    fn end_request(&mut self, client: ClientId, number: u64) {
+        if self.asked.remove(&(client, number))
+            && let Some(session) = self.sessions.get_mut(&client)
+        {
+            session.open = session.open.saturating_sub(1);
+        }
+    }
+
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
-        self.asked.remove(&(client, request.number));
+        self.end_request(client, request.number);
         let Outcome { answer, changes, opened, when_safe, .. } = outcome;
         let number = request.number;
         let changed = !changes.is_empty();

@@ -492,7 +492,7 @@ fn ranks_share_a_tree() {
         let (world, across) = history(seed, 4_000, usize::MAX, &config());
         (renames, words) = (renames + across, words + world.words);
     }
-    assert!(renames > 50 && words > 1_000, "{renames} renames across ranks, {words} words");
+    assert!(renames > 30 && words > 1_000, "{renames} renames across ranks, {words} words");
 }
 
 #[test]

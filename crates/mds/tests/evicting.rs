@@ -252,6 +252,39 @@ fn what_it_had_written_is_found_by_the_next_holder() {
     }
 }
 
+/// A holder had fenced a client and cut off what lay behind a hole, and died before the session had ended. The next one took
+/// the client as it came, and told it that its file was as large as it had written it: it had synchronized that, and it was
+/// gone. (Simulated seed 535.)
+#[test]
+fn a_client_that_was_being_evicted_is_not_taken_by_the_next_holder() {
+    let mut two = two();
+    let inode = writing(&mut two);
+    write(&mut two, &inode, 4, 100);
+    two.mds.evict(ANNA);
+    two.settle();
+    two.objects.end_fence(true);
+    let has = |two: &Two| {
+        let name = Name::from(&*data_name(inode.ino, 4));
+        two.objects.memory.all.keys().any(|(_, object)| object.name == name)
+    };
+    for _ in 0..100 {
+        if !has(&two) {
+            break;
+        }
+        two.turn();
+        two.objects.work(1);
+    }
+    assert!(!has(&two) && !two.is_told(&evicted(FIRST)), "it is cut off, and its client has not heard: {:?}", two.said);
+    two.take_over();
+    two.greet(BERT, &[], &[]);
+    assert_eq!(two.greets(FIRST, true), Greeted::NotYet);
+    assert_eq!(two.fences(), [(ANNA, FIRST)], "once more");
+    two.objects.end_fence(true);
+    two.settle();
+    assert!(two.is_told(&evicted(FIRST)) && !two.is_told(&WELCOME), "{:?}", two.said);
+    assert_eq!(seen(&mut two, 4, "x").0, 5);
+}
+
 /// Its directory could not be read when its client was evicted. The next holder that can read it looks,
 /// and knows that what was synchronized counts, told or not: it forgot that, and cut it off.
 #[test]

@@ -89,7 +89,7 @@ fn locks_and_waits_go_with_their_session() {
         } else {
             two.mds.evict(ANNA);
         }
-        two.turn();
+        two.settle();
         assert_eq!(two.locked(), [(BERT, 1)]);
         assert_eq!(two.answer(BERT, 2, unlock(1)), DONE);
         assert_eq!(two.locked(), [], "the other wait is gone");

@@ -4,7 +4,7 @@ use super::testing::{Client, LAYOUT, reply_to};
 use super::*;
 use nacre_wire::fs::{FileKind, Inode};
 use nacre_wire::msg::fs::{
-    FS_LEASE_MS, FsChanges, FsEvicted, FsForget, FsPing, FsPong, FsReply, FsSafe, FsSession, FsStale, FsSync,
+    FS_LEASE_MS, FS_WINDOW, FsChanges, FsEvicted, FsForget, FsPing, FsPong, FsReply, FsSafe, FsSession, FsStale, FsSync,
 };
 
 /// A file of each rank, and a directory of rank 1.
@@ -94,11 +94,19 @@ fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
         client.answer(number, node(FILES[0], Ino::ROOT));
     }
     assert_eq!(client.ended().len(), 3000);
-    client.ask(stat(1));
-    assert_eq!(client.asks(1), [], "its oldest one is too old");
+    for _ in 0..3000 {
+        client.ask(stat(1));
+        let number = client.asks(1).last().map(|request| request.number);
+        if let Some(number) = number.filter(|number| *number != first) {
+            client.forget_said();
+            client.reply_at(1, reply_to(Some(number), node(FILES[1], DIR)));
+        }
+    }
+    assert_eq!(client.ended().len() as u64, FS_WINDOW / 2 - 1, "its oldest one is too old");
+    client.forget_said();
     client.reply_at(1, reply_to(Some(first), node(FILES[1], DIR)));
     assert_eq!(client.ended()[0].0, waits);
-    assert_eq!(client.asks(1).len(), 1);
+    assert!(!client.asks(1).is_empty());
 }
 
 /// It is one client for all ranks: who evicts it fences all that it does.

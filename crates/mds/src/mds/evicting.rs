@@ -2,7 +2,7 @@
 //! they send can reach what others are given then.
 //!
 //! ```text
-//!  evict ─▶ fencing ── in force ──▶ what it wrote is found ─▶ session removed, FsEvicted said, others go on
+//!  evict ─▶ fencing ── in force ──▶ in the journal ─▶ what it wrote is found ─▶ session removed, FsEvicted said, others go on
 //!   │         └─ refused for the moment, or failed: again after a second
 //!   └ the engine cannot fence: the same at once
 //! ```
@@ -11,13 +11,14 @@
 //! and all earlier ones. The client goes on as a later one; if that greets first, the former one's
 //! session ends in the same way before it is welcomed.
 //!
-//! A holder that dies in between leaves the session in the journal. The next one fences it again,
-//! or takes it as it comes: that client learns of the fence by its first operation on an object,
-//! and goes on as a later instance.
+//! A holder that dies before its journal has that leaves the session there. The next one takes the client as it comes: it
+//! learns of the fence by its first operation on an object, and goes on as a later instance. Later the next one evicts it, too:
+//! what it had written may be cut off by then. (It was synchronized and gone: simulated seed 535.)
 //!
 //! Invariant: an instance that this holder has evicted, or one before it, has no session any more.
 
 use super::*;
+use crate::journal::Fenced;
 use nacre_client::Refused;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(super) struct Evicting {
     open: BTreeMap<ClientId, (Instance, bool)>,
     /// The last instance of each client whose session has ended so.
     ended: BTreeMap<ClientId, Instance>,
+    /// Those of them that are fenced, the batch that says so, and whether what they wrote is being looked for.
+    fenced: BTreeMap<ClientId, (u64, bool)>,
     /// Fences that were refused are tried again from then on.
     again_at: Time,
 }
@@ -113,7 +116,7 @@ impl Mds {
                 }
                 Err(Refused::Unsupported) => {
                     self.evicting.open.insert(client, (instance, true));
-                    self.begin_probing(client);
+                    self.note_fenced(client);
                 }
                 Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {
                     self.evicting.again_at = self.now + AGAIN;
@@ -126,15 +129,56 @@ impl Mds {
         if well {
             // There is room for another one.
             self.evicting.again_at = self.now;
-            self.begin_probing(client);
+            self.note_fenced(client);
         } else if let Some((_, begun)) = self.evicting.open.get_mut(&client) {
             (*begun, self.evicting.again_at) = (false, self.now + AGAIN);
         }
     }
 
+    fn note_fenced(&mut self, client: ClientId) {
+        let Some((instance, _)) = self.evicting.open.get(&client).copied() else { return };
+        let (journal, appending) = (&mut self.journal, &mut self.appending);
+        let mut push = || {
+            let batch = journal.push_fenced(Fenced { client, instance });
+            appending.hurry(journal);
+            (batch, false)
+        };
+        // The last holder may have said it.
+        self.evicting.fenced.entry(client).and_modify(|(_, begun)| *begun = false).or_insert_with(&mut push);
+    }
+    /// What those had written whose fence is in the journal is looked for.
+    pub(super) fn look_at_fenced(&mut self) {
+        let safe = self.journal.safe();
+        let due = self.evicting.fenced.iter_mut().filter(|(_, (batch, begun))| *batch < safe && !begun);
+        let due: Vec<ClientId> = due.map(|(client, (_, begun))| (*begun = true, *client).1).collect();
+        due.into_iter().for_each(|client| self.begin_probing(client));
+    }
+    /// The last holder of the rank was evicting it.
+    pub(super) fn inherit_fenced(&mut self, fenced: Fenced) {
+        let is_here = self.sessions.get(&fenced.client).is_some_and(|session| session.instance == fenced.instance);
+        if is_here {
+            self.evicting.open.insert(fenced.client, (fenced.instance, false));
+            // It is looked for when that instance is fenced again.
+            self.evicting.fenced.insert(fenced.client, (0, true));
+        }
+    }
+    /// A session ended, or a later one began, says the journal.
+    pub(super) fn forget_fenced(&mut self, client: ClientId) {
+        self.evicting.open.remove(&client);
+        self.evicting.fenced.remove(&client);
+    }
+    /// Who is being evicted, for the journal's head: those whose batches are safe.
+    pub(super) fn all_fenced(&self) -> Vec<Fenced> {
+        let safe = self.journal.safe();
+        let fenced = self.evicting.fenced.iter().filter(|(_, (batch, _))| *batch < safe);
+        let instance = |client: &ClientId| self.evicting.open.get(client).map(|(instance, _)| *instance);
+        fenced.filter_map(|(client, _)| Some(Fenced { client: *client, instance: instance(client)? })).collect()
+    }
+
     /// Nothing of it is executed any more, and what was is known.
     pub(super) fn end_evicted(&mut self, client: ClientId) {
         let Some((instance, _)) = self.evicting.open.remove(&client) else { return };
+        self.evicting.fenced.remove(&client);
         self.evicting.ended.insert(client, instance);
         self.out.push((client, Say::Evicted(FsEvicted { instance })));
         self.end_session(client);

@@ -38,7 +38,7 @@ impl Mds {
 
     /// Does a request about locks.
     pub(super) fn lock_request(&mut self, client: ClientId, request: &FsRequest) {
-        self.asked.remove(&(client, request.number));
+        self.end_request(client, request.number);
         let mut granted = Vec::new();
         let done = |result: Result<(), u16>| match result {
             Ok(()) => FsAnswer::Done {},

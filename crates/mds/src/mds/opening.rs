@@ -50,7 +50,7 @@ impl Mds {
 
     pub(super) fn replay(&mut self) {
         let Phase::Reading { object, next, batches } = std::mem::replace(&mut self.phase, Phase::Live) else { return };
-        let JournalHead { mut serial, clients, answers, stale, writers, transactions, .. } =
+        let JournalHead { mut serial, clients, answers, stale, writers, transactions, fenced, .. } =
             std::mem::take(&mut self.head);
         let is_new = next == 0;
         for known in clients {
@@ -65,6 +65,7 @@ impl Mds {
         for progress in transactions {
             self.transactions.inherit(progress, 0);
         }
+        fenced.into_iter().for_each(|fenced| self.inherit_fenced(fenced));
         for batch in batches {
             self.writers.read(&batch);
             serial = serial.max(batch.serial);
@@ -74,6 +75,7 @@ impl Mds {
             for answered in batch.answers {
                 self.inherit_answer(answered, batch.sequence);
             }
+            batch.fenced.into_iter().for_each(|fenced| self.inherit_fenced(fenced));
             for progress in batch.transactions {
                 self.transactions.inherit(progress, batch.sequence);
             }
@@ -105,6 +107,7 @@ impl Mds {
 
     fn inherit_client(&mut self, Known { client, instance, here }: Known, since: u64) {
         self.sessions.remove(&client);
+        self.forget_fenced(client);
         if here {
             self.sessions.insert(client, Session { instance, since, heard: self.now, ..Session::default() });
         }

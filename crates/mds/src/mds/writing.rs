@@ -227,6 +227,7 @@ impl Mds {
             stale: stale.into_iter().collect(),
             writers: self.writers.all(),
             transactions: self.transactions.all(safe),
+            fenced: self.all_fenced(),
         };
         let bytes = head.to_bytes();
         let ops = vec![SubOp::WriteFull { length: bytes.len() as u64 }];

@@ -28,7 +28,7 @@ use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{ClientId, Ino, Instance, Name, Rank};
 
-/// A client's requests differ by less than this from the lowest one without a safe answer: others are dropped.
+/// Requests of a client to a rank that it has from the lowest one without a safe answer on, at most: others are dropped.
 pub const FS_WINDOW: u64 = 4096;
 
 /// How long a client may show what it keeps under shares, in milliseconds, counted from when it sent the last ping
@@ -173,7 +173,7 @@ wire_record!(FsLeave version 1 compat 1 { next });
 /// A request to the server of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsRequest {
-    /// Grows by one with each request of this client's life to this rank.
+    /// Grows with each request of this client, to whichever rank: to this one there may be gaps.
     pub number: u64,
     /// All requests below have safe answers.
     pub safe_below: u64,
