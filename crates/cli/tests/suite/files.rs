@@ -5,7 +5,7 @@ use super::operator::Site;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given};
 use nacre_node::{Cluster, FileSystem};
-use nacre_types::{Ino, Name};
+use nacre_types::{Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsKey, FsSettings};
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
@@ -114,6 +114,75 @@ fn a_file_system_is_removed_with_what_it_had() {
     site.text(&["fs", "create", "home"]);
     let fs = FileSystem::connect(site.dir(), "admin", "home").expect("it is served");
     assert_eq!(lookup(&fs, Ino::ROOT, "file"), None);
+}
+
+/// What is below a directory of another rank its server has; names move between them, and all of it is there after a
+/// restart.
+#[test]
+fn several_servers_share_a_file_system() {
+    let site = Site::new("ranks", 39);
+    site.up(&["--mons", "1", "--osds", "1"]);
+    site.text(&["fs", "create", "home", "--ranks", "2"]);
+    let served = |ranks: usize| {
+        let begun = std::time::Instant::now();
+        loop {
+            let all = site.json(&["fs", "status", "home"]);
+            let states = all.as_array().expect("a list").iter().filter(|rank| rank["state"] == "served");
+            if states.count() == ranks {
+                return;
+            }
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{all:#}");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    served(2);
+    let fs = FileSystem::connect(site.dir(), "admin", "home").expect("it is served");
+    make(&fs, Ino::ROOT, "there", FileKind::Directory {});
+    let here = make(&fs, Ino::ROOT, "here", FileKind::Directory {});
+    make(&fs, here, "something", FileKind::File {});
+    for (path, rank, why) in [
+        ("/", "1", "the root stays"),
+        ("/nowhere", "1", "there is no directory"),
+        ("/here", "1", "there is something in it"),
+        ("/here/something", "1", "is no directory"),
+        ("/there", "2", "nacre fs ranks home N"),
+    ] {
+        let said = site.fails(&["fs", "subtree", "pin", "home", path, rank]);
+        assert!(said.contains(why), "{path}: {said}");
+    }
+    site.text(&["fs", "subtree", "pin", "home", "/there", "1"]);
+    let (there, _) = lookup(&fs, Ino::ROOT, "there").expect("it is another one");
+    assert_eq!(there.rank(), Rank(1));
+    let file = make(&fs, there, "file", FileKind::File {});
+    assert_eq!(file.rank(), Rank(1));
+    let text = Bytes::from_static(b"of the second rank");
+    assert_eq!(fs.call(Ask::Write { ino: file, offset: 0, data: text.clone() }), Ok(Given::Done));
+    let names = |call: FsCall| fs.call(Ask::Names(call)).map(drop);
+    let (name, to_name) = (Name::from("file"), Name::from("moved"));
+    assert_eq!(names(FsCall::Rename { dir: there, name, to_dir: here, to_name, flags: 0 }), Ok(()));
+    assert_eq!(names(FsCall::Link { ino: file, dir: there, name: "linked".into() }), Ok(()));
+    let directory =
+        FsCall::Rename { dir: Ino::ROOT, name: "here".into(), to_dir: there, to_name: "here".into(), flags: 0 };
+    assert_eq!(names(directory), Err(18), "a directory stays in its part");
+    assert_eq!(lookup(&fs, there, "file"), None);
+    assert_eq!(lookup(&fs, here, "moved").map(|(ino, _)| ino), Some(file));
+    assert_eq!(fs.call(Ask::Sync { ino: None }), Ok(Given::Done));
+    assert_eq!(check(&site, &[]).0, Some(0));
+
+    assert!(site.fails(&["fs", "ranks", "home", "1"]).contains("cannot have fewer"));
+    site.text(&["fs", "ranks", "home", "3"]);
+    served(3);
+    site.text(&["fs", "subtree", "pin", "home", "/there", "1"]);
+    drop(fs);
+    site.text(&["down"]);
+    let (code, said) = check(&site, &[]);
+    assert_eq!((code, kinds(&said)), (Some(0), vec![]), "{said:#}");
+    site.up(&[]);
+    let fs = FileSystem::connect(site.dir(), "admin", "home").expect("it is served");
+    assert_eq!(lookup(&fs, there, "linked"), Some((file, text.len() as u64)));
+    let open = FsCall::Open { ino: file, write: false };
+    assert!(fs.call(Ask::Names(open)).is_ok());
+    assert_eq!(fs.call(Ask::Read { ino: file, offset: 0, length: 99 }), Ok(Given::Data(vec![text])));
 }
 
 #[test]
