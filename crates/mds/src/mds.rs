@@ -540,6 +540,8 @@ impl Mds {
             loop {
                 while std::mem::take(&mut self.try_again) {
                     self.serve();
+                    // A change across ranks has failed, behind what waited for it.
+                    self.try_again |= self.transactions.was_unlocked();
                 }
                 // Once for all that was served: it looks at every file that waits for its removal.
                 self.remove_data();

@@ -100,6 +100,8 @@ pub(crate) struct Transactions {
     /// Others' that have ended here: what comes of them late does not count. The last ones only.
     over: VecDeque<Ino>,
     locks: Locks,
+    /// Something was unlocked: what waits for it can go on.
+    unlocked: bool,
     out: Vec<(Rank, Ino, FsStep)>,
 }
 
@@ -114,6 +116,7 @@ impl Transactions {
             prepared: BTreeMap::new(),
             over: VecDeque::new(),
             locks: Locks::default(),
+            unlocked: false,
             out: Vec::new(),
         }
     }
@@ -127,6 +130,10 @@ impl Transactions {
 
     // ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    /// Whether something was unlocked since this was asked last.
+    pub fn was_unlocked(&mut self) -> bool {
+        std::mem::take(&mut self.unlocked)
+    }
     /// Whether nothing is locked.
     pub fn locks_nothing(&self) -> bool {
         self.locks.names.is_empty() && self.locks.inos.is_empty()
@@ -159,6 +166,7 @@ impl Transactions {
         }
     }
     fn unlock(&mut self, transaction: Ino) {
+        self.unlocked = true;
         self.locks.names.retain(|_, of| *of != transaction);
         self.locks.inos.retain(|_, of| *of != transaction);
     }

@@ -280,6 +280,12 @@ impl World {
             (Ok(id), FsAnswer::Node { node, .. }) if !matches!(call, FsCall::Unlink { .. }) => id.is_some_and(|id| {
                 let model = &self.model.nodes[id];
                 let same = self.ids.get(&node.inode.ino).is_none_or(|known| *known == id);
+                if let FsCall::Lookup { dir, .. } | FsCall::Make { dir, .. } = call
+                    && dir.rank() != node.inode.ino.rank()
+                {
+                    // Another rank says later what the name stood for.
+                    return same;
+                }
                 let is_file = node.inode.is_file();
                 same && (model.kind == Kind::File) == is_file
                     && self.modes.get(&id).is_none_or(|mode| *mode == node.inode.mode)

@@ -681,6 +681,9 @@ impl World {
             Message::FsSafe(safe) => self.judge.on_safe(to, &safe.numbers),
             Message::FsRequest(request) => self.note(|| format!("{to} is asked by {from} {request:?}")),
             Message::FsCaps(caps) => self.note(|| format!("{to} is told {caps:?}")),
+            Message::FsTransaction(said) => {
+                self.note(|| format!("{to} hears from {from} of {}: {:?}", said.transaction, said.step));
+            }
             Message::FsSession(session) => self.note(|| format!("{to} is greeted by {from}: {:?}", session.opens)),
             _ => {}
         }
