@@ -48,9 +48,11 @@ impl Peers {
             look_at: Time::ZERO,
         }
     }
-    /// Something about file systems has changed.
-    pub fn on_news(&mut self) {
+    /// Something about file systems has changed. `waits`: something is to be said.
+    pub fn on_news(&mut self, waits: bool) {
         self.holders.clear();
+        // What is being answered may be older.
+        self.wanted |= waits || self.question.take().is_some();
         self.look_at = Time::ZERO;
     }
     /// A connection is gone, or cannot be made: who holds the rank is asked again.

@@ -275,7 +275,7 @@ impl Service for Server {
         if let Stage::Holder(tenure) = &mut self.stage
             && !news.is_empty()
         {
-            tenure.peers.on_news();
+            tenure.peers.on_news(tenure.mds.waits_for_ranks());
         }
         if let Stage::Holder(tenure) = &mut self.stage
             && let Err(why) = tenure.on_turn(now, &done, objects, metadata, out)
@@ -322,8 +322,8 @@ impl Tenure {
         if done.iter().fold(false, |ended, done| self.lease.on_done(done) | ended) {
             return Err(format!("the lease of {name} has ended: the monitors did not hear from this server in time"));
         }
-        for done in done {
-            self.peers.on_done(done);
+        if done.iter().fold(false, |known, done| self.peers.on_done(done) | known) {
+            self.mds.on_other_holders();
         }
         self.lease.renew(now, metadata);
         self.serves = self.lease.is_valid(now);

@@ -447,6 +447,13 @@ impl Transactions {
     pub fn is_idle(&self) -> bool {
         self.leading.is_empty() && self.commitments.is_empty() && self.prepared.is_empty()
     }
+    /// Other ranks may have other holders now: all that waits for them is said again.
+    pub fn say_again(&mut self) {
+        let asked = self.leading.values_mut().flat_map(|leading| &mut leading.parts);
+        asked.for_each(|asked| asked.at = Time::ZERO);
+        self.commitments.values_mut().for_each(|commitment| commitment.tell_at = Time::ZERO);
+        self.prepared.values_mut().for_each(|of| of.inquire_at = Time::ZERO);
+    }
     /// Whether a request is to be begun again.
     pub fn has_put_off(&self) -> bool {
         !self.put_off.is_empty()

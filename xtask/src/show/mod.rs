@@ -150,6 +150,11 @@ const SCENARIOS: &[Scenario] = &[
         run: mounts::run,
     },
     Scenario {
+        name: "ranks",
+        about: "files that move between the parts of two servers on two mounts, while those die and stand still (root, /dev/fuse)",
+        run: mounts::ranks::run,
+    },
+    Scenario {
         name: "mounts-on-ceph",
         about: "as `mounts`, with a Ceph cluster as their engine (root, /dev/fuse, Ceph)",
         run: mounts::run_on_ceph,

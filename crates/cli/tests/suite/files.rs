@@ -143,7 +143,7 @@ fn several_servers_share_a_file_system() {
     for (path, rank, why) in [
         ("/", "1", "the root stays"),
         ("/nowhere", "1", "there is no directory"),
-        ("/here", "1", "there is something in it"),
+        ("/here", "1", "there is something in /here"),
         ("/here/something", "1", "is no directory"),
         ("/there", "2", "nacre fs ranks home N"),
     ] {

@@ -78,6 +78,15 @@ impl Mds {
             FsStep::Inquire {} => self.transactions.on_inquire(from, transaction, self.journal.safe()),
         }
     }
+    /// Whether something waits for other ranks.
+    #[must_use]
+    pub fn waits_for_ranks(&self) -> bool {
+        !self.transactions.is_idle()
+    }
+    /// Who holds the other ranks is known again, and may be others.
+    pub fn on_other_holders(&mut self) {
+        self.transactions.say_again();
+    }
     /// What is to be said to the holders of other ranks: to which, about which transaction.
     pub fn take_transactions(&mut self) -> Vec<(Rank, Ino, FsStep)> {
         self.transactions.take_said()

@@ -7,6 +7,7 @@
 //!  ─▶ compared in whole ─▶ umount, fs check ─▶ every daemon restarted ─▶ a new mount: compared again
 //! ```
 //! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
+//! * [`ranks`]: the same of two servers that share a file system, with [`tokens`];
 //! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`victim`]: the third mount.
 
 mod book;
@@ -14,7 +15,9 @@ mod many;
 mod model;
 mod pair;
 mod races;
+pub mod ranks;
 mod stalls;
+mod tokens;
 mod victim;
 
 use super::mounted::{self, Mount, SERVERS};
