@@ -61,8 +61,16 @@ impl State {
         self.now += 1;
         let is_open = |ino| self.opens.get(&ino).is_some_and(|opens| *opens > 0);
         let (now, ino) = (Stamp(self.now), Ino::given(RANK, self.serial));
-        let setting =
-            Setting { rank: RANK, now, ino, layout: LAYOUT, is_settling: &|_| false, is_open: &is_open, again: false };
+        let setting = Setting {
+            rank: RANK,
+            now,
+            ino,
+            layout: LAYOUT,
+            is_settling: &|_| false,
+            is_open: &is_open,
+            again: false,
+            facts: &[],
+        };
         let Verdict::Done(outcome) = evaluate(&self.tree, call, &setting) else { return Err(116) };
         self.serial += u64::from(outcome.took_ino);
         for change in outcome.changes {
