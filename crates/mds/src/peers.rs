@@ -59,6 +59,12 @@ impl Peers {
     pub fn on_gone(&mut self, client: ClientId) {
         self.holders.retain(|_, holder| holder.client() != client);
     }
+    /// Whether this client is the holder of a rank, as far as is known; else that is asked for.
+    pub fn is_holder(&mut self, rank: Rank, client: ClientId) -> bool {
+        let is_known = self.holders.get(&rank).is_some_and(|holder| holder.client() == client);
+        self.wanted |= !is_known;
+        is_known
+    }
     /// Whether there is such a rank; `None`: not known yet.
     pub fn has(&self, rank: Rank) -> Option<bool> {
         self.ranks.map(|ranks| rank.0 < ranks)

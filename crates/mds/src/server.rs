@@ -34,6 +34,9 @@ use std::time::Duration;
 /// A client without a connection is waited for so long.
 const CLIENT_GONE: Duration = Duration::from_secs(60);
 
+/// Words of other ranks that wait until it is known who holds these.
+const STRANGE_MAX: usize = 1_000;
+
 /// A holder whose connection broke is asked again so often whether it is there.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// One that was not reached yet.
@@ -67,6 +70,8 @@ struct Tenure {
     /// What arrived and has not been looked at.
     inbox: VecDeque<(ClientId, Message)>,
     peers: Peers,
+    /// What was said in the name of other ranks, by clients that are not known to hold them.
+    strange: VecDeque<(ClientId, FsTransaction)>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
@@ -185,6 +190,7 @@ impl Server {
             gone: BTreeMap::new(),
             greeted: BTreeMap::new(),
             inbox: VecDeque::new(),
+            strange: VecDeque::new(),
         }));
     }
 
@@ -324,6 +330,11 @@ impl Tenure {
         }
         if done.iter().fold(false, |known, done| self.peers.on_done(done) | known) {
             self.mds.on_other_holders();
+            // Who is no holder by then is none, or was one: its successor says it again.
+            for (client, said) in std::mem::take(&mut self.strange) {
+                self.on_transaction(client, said);
+            }
+            self.strange.clear();
         }
         self.lease.renew(now, metadata);
         self.serves = self.lease.is_valid(now);
@@ -362,6 +373,17 @@ impl Tenure {
         }
     }
 
+    /// Only the holder of a rank speaks for it.
+    fn on_transaction(&mut self, client: ClientId, said: FsTransaction) {
+        if said.file_system != self.file_system || said.to != self.rank.0 {
+            return;
+        }
+        if self.peers.is_holder(Rank(said.from), client) {
+            self.mds.on_transaction(Rank(said.from), said.transaction, said.step);
+        } else if self.strange.len() < STRANGE_MAX {
+            self.strange.push_back((client, said));
+        }
+    }
     /// What this rank has to say to others.
     fn say_to_peers(&mut self, out: &mut Vec<Output>) {
         for (to, transaction, step) in self.mds.take_transactions() {
@@ -388,12 +410,7 @@ impl Tenure {
                 self.begin(now, client, session);
             }
             Message::FsRequest(request) => self.mds.on_request(client, request),
-            Message::FsTransaction(said) => {
-                let is_here = said.file_system == self.file_system && said.to == self.rank.0;
-                if is_here {
-                    self.mds.on_transaction(Rank(said.from), said.transaction, said.step);
-                }
-            }
+            Message::FsTransaction(said) => self.on_transaction(client, said),
             Message::FsForgot(forgot) => self.mds.on_forgot(client, forgot),
             // What it asked for came before it.
             Message::FsSync(_) => self.mds.hurry(),

@@ -29,6 +29,8 @@ const INQUIRE: Duration = Duration::from_secs(1);
 /// rank.
 const BUSY: Duration = Duration::from_millis(5);
 
+/// One that a participant has not answered for so long is given up, so that others have what it holds, and begun again.
+const UNANSWERED: Duration = Duration::from_secs(3);
 /// Others' transactions that have ended and are remembered.
 const OVER_MAX: usize = 1_000;
 
@@ -46,6 +48,7 @@ struct Asked {
 #[derive(Debug)]
 struct Leading {
     request: (ClientId, u64),
+    begun: Time,
     stamp: Stamp,
     parts: Vec<Asked>,
 }
@@ -201,13 +204,14 @@ impl Transactions {
     /// A request becomes a transaction, which has these names and this inode of its own rank.
     pub fn begin(
         &mut self,
+        now: Time,
         transaction: Ino,
         request: (ClientId, u64),
         stamp: Stamp,
         names: impl Iterator<Item = (Ino, Name)>,
         ino: Option<Ino>,
     ) {
-        self.leading.insert(transaction, Leading { request, stamp, parts: Vec::new() });
+        self.leading.insert(transaction, Leading { request, begun: now, stamp, parts: Vec::new() });
         self.by_request.insert(request, transaction);
         self.lock(transaction, names, ino);
     }
@@ -411,6 +415,17 @@ impl Transactions {
     }
     /// Says what is due: batches below `safe` are safe.
     pub fn on_turn(&mut self, now: Time, safe: u64) {
+        let is_late = |leading: &&Leading| {
+            now.since(leading.begun) >= UNANSWERED && leading.parts.iter().any(|asked| asked.fact.is_none())
+        };
+        let late: Vec<_> = self.leading.values().filter(is_late).map(|leading| leading.request).collect();
+        for request in late {
+            self.put_off(now, request);
+            // Its rank may have no server: others go on for a while with what it held.
+            if let Some((_, until)) = self.put_off.get_mut(&request) {
+                *until = now + AGAIN;
+            }
+        }
         let out = &mut self.out;
         for (transaction, leading) in &mut self.leading {
             for (index, asked) in (0..).zip(&mut leading.parts) {

@@ -565,3 +565,35 @@ fn what_leads_to_no_rank_is_found_and_repaired() {
     assert!(left.is_clean(), "{:#?}", shown(&left));
     assert_eq!(memory.all[&object(mine)].omap, healthy.all[&object(mine)].omap);
 }
+
+/// A rank has no server. A name that a request holds which waits for that rank is free again after some seconds, and the
+/// request goes on when there is a server.
+#[test]
+fn a_rank_without_a_server_holds_up_no_other_names_for_long() {
+    let mut world = World::new(1, 2, 2, &config());
+    let dirs = world.playground("here");
+    let file = world.made(0, make_call(dirs[1], "a", FileKind::File {}, 0o644));
+    let is_deaf = |world: &mut World, turns: usize| {
+        for _ in 0..turns {
+            world.turn();
+            world.bus.retain(|(_, to, ..)| *to != 1);
+        }
+    };
+    let name = || Name::from("b");
+    world.begin(0, FsCall::Rename { dir: dirs[1], name: "a".into(), to_dir: dirs[0], to_name: name(), flags: 0 });
+    is_deaf(&mut world, 100);
+    world.begin(1, make_call(dirs[0], "b", FileKind::File {}, 0o644));
+    is_deaf(&mut world, 1_000);
+    assert!(world.take(1).is_none(), "it may be about to be taken");
+    is_deaf(&mut world, 4_000);
+    assert!(matches!(world.take(1), Some(FsAnswer::Node { made: true, .. })));
+    assert!(world.take(0).is_none());
+    for _ in 0..5_000 {
+        world.turn();
+    }
+    assert_eq!(world.take(0), Some(FsAnswer::Done {}), "over what is there now");
+    let FsAnswer::Elsewhere { ino, .. } = world.ask(1, FsCall::Lookup { dir: dirs[0], name: name() }) else { panic!() };
+    assert_eq!(ino, file);
+    world.heal();
+    world.check();
+}

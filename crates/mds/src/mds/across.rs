@@ -5,6 +5,9 @@ use crate::evaluate::evaluate_part;
 use crate::transactions::Part;
 use nacre_wire::msg::transaction::{FsFact, FsPart, FsStep};
 
+/// So many numbers are given to transactions, at most, without a batch.
+const SERIALS_UNTOLD: u64 = 1 << 12;
+
 /// A part that another rank asks for, before it is prepared.
 #[derive(Debug)]
 struct Asked {
@@ -164,6 +167,10 @@ impl Mds {
             None => {
                 let transaction = Ino::given(self.config.rank, self.journal.serial());
                 self.journal.take_serial();
+                if self.journal.serial().is_multiple_of(SERIALS_UNTOLD) {
+                    // The next holder of the rank is to know about how many were given, also if none of them comes to anything.
+                    self.journal.announce();
+                }
                 let mine = self.config.rank;
                 let names = request.call.names().filter(|(dir, _)| dir.rank() == mine);
                 let names: Vec<(Ino, Name)> = names.map(|(dir, name)| (dir, name.clone())).collect();
@@ -175,7 +182,7 @@ impl Mds {
                     },
                     _ => None,
                 };
-                self.transactions.begin(transaction, key, stamp, names.into_iter(), ino);
+                self.transactions.begin(self.now, transaction, key, stamp, names.into_iter(), ino);
                 transaction
             }
         };
