@@ -312,7 +312,9 @@ impl Run<'_> {
                 // Each rank says what is its own: below the root, or below what others' references lead to.
                 let links = head(Ino::links(self.setting.rank))?;
                 if self.setting.rank != Ino::TOP.rank() {
-                    let (bytes, files) = (links.bytes_below, links.files_below + links.directories_below);
+                    // What has names elsewhere counts there.
+                    let files = (links.files_below + links.directories_below).saturating_sub(links.entries);
+                    let bytes = links.bytes_below;
                     return Ok(FsAnswer::Room { bytes, files });
                 }
                 let top = head(Ino::TOP)?;

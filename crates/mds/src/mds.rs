@@ -536,7 +536,8 @@ impl Mds {
             self.fence_evicted(objects);
             self.look_at_fenced();
             self.probe();
-            self.try_again |= self.transactions.has_put_off();
+            self.transactions.on_turn(now, self.journal.safe());
+            self.try_again |= self.transactions.has_put_off() || self.transactions.was_unlocked();
             loop {
                 while std::mem::take(&mut self.try_again) {
                     self.serve();
@@ -551,7 +552,6 @@ impl Mds {
             }
             self.void_silent();
             self.release_held();
-            self.transactions.on_turn(now, self.journal.safe());
             self.tell_caps();
             self.write_directories();
             self.make_room();
@@ -609,7 +609,7 @@ impl Mds {
         let mut in_order = BTreeSet::new();
         // One that was answered once and lacks something is still to be done before all that is new.
         let quiet = self.is_quiet() || self.has_again();
-        for (client, request) in std::mem::take(&mut self.waiting) {
+        for (client, mut request) in std::mem::take(&mut self.waiting) {
             if self.evicting.has(client) {
                 // One that came before it, in this turn, has ended its session.
                 continue;
@@ -688,6 +688,8 @@ impl Mds {
                 }
                 Verdict::Across(rank, part) => {
                     self.lead(client, &request, stamp, rank, part);
+                    // What was answered never needed another rank: it is answered when it is safe.
+                    request.again = None;
                     self.waiting.push_back((client, request));
                 }
                 Verdict::Busy(_) => {

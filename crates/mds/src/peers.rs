@@ -51,6 +51,8 @@ impl Peers {
     /// Something about file systems has changed. `waits`: something is to be said.
     pub fn on_news(&mut self, waits: bool) {
         self.holders.clear();
+        // There may be more of them.
+        self.ranks = None;
         // What is being answered may be older.
         self.wanted |= waits || self.question.take().is_some();
         self.look_at = Time::ZERO;

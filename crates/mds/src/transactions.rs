@@ -145,6 +145,11 @@ impl Transactions {
     pub fn has_ino(&self, ino: Ino, own: Option<Ino>) -> bool {
         self.locks.inos.get(&ino).is_some_and(|of| Some(*of) != own)
     }
+    /// Whether transactions that other ranks lead have anything: they may have decided them. What this rank leads and has
+    /// not decided has happened for no one.
+    pub fn has_others(&self) -> bool {
+        self.prepared.values().any(|of| of.ended.is_none())
+    }
     pub fn has_name(&self, dir: Ino, name: &Name, own: Option<Ino>) -> bool {
         !self.locks.names.is_empty() && self.locks.names.get(&(dir, name.clone())).is_some_and(|of| Some(*of) != own)
     }
@@ -415,8 +420,10 @@ impl Transactions {
     }
     /// Says what is due: batches below `safe` are safe.
     pub fn on_turn(&mut self, now: Time, safe: u64) {
+        let times = |request: &(ClientId, u64)| self.put_off.get(request).map_or(0, |(times, _)| *times).min(9);
         let is_late = |leading: &&Leading| {
-            now.since(leading.begun) >= UNANSWERED && leading.parts.iter().any(|asked| asked.fact.is_none())
+            let most = UNANSWERED * (1 + times(&leading.request));
+            now.since(leading.begun) >= most && leading.parts.iter().any(|asked| asked.fact.is_none())
         };
         let late: Vec<_> = self.leading.values().filter(is_late).map(|leading| leading.request).collect();
         for request in late {

@@ -173,6 +173,10 @@ fn several_servers_share_a_file_system() {
     site.text(&["fs", "ranks", "home", "3"]);
     served(3);
     site.text(&["fs", "subtree", "pin", "home", "/there", "1"]);
+    // The first rank's server knew of two ranks.
+    make(&fs, Ino::ROOT, "third", FileKind::Directory {});
+    site.text(&["fs", "subtree", "pin", "home", "/third", "2"]);
+    assert_eq!(lookup(&fs, Ino::ROOT, "third").map(|(ino, _)| ino.rank()), Some(Rank(2)));
     drop(fs);
     site.text(&["down"]);
     let (code, said) = check(&site, &[]);

@@ -105,7 +105,7 @@ impl Mds {
             return true;
         }
         let own = self.transactions.of(key).map(|(transaction, _)| transaction);
-        if own.is_none() && self.transactions.locks_nothing() {
+        if own.is_none() && (self.transactions.locks_nothing() || self.may_see_all(&request.call)) {
             return false;
         }
         let all = &self.transactions;
@@ -126,7 +126,7 @@ impl Mds {
     pub(super) fn rests_on_transaction(&mut self, client: ClientId, request: &FsRequest, outcome: &Outcome) -> bool {
         let key = (client, request.number);
         let own = self.transactions.of(key).map(|(transaction, _)| transaction);
-        if self.transactions.locks_nothing() {
+        if self.transactions.locks_nothing() || self.may_see_all(&request.call) {
             return false;
         }
         let all = &self.transactions;
@@ -147,6 +147,10 @@ impl Mds {
                 Change::Begin { .. } | Change::Head { .. } => false,
             });
         self.put_off_if(is_locked, own, key)
+    }
+    /// Whether a call only looks, and nothing here may have happened already at another rank.
+    fn may_see_all(&self, call: &FsCall) -> bool {
+        !call.is_change() && !self.transactions.has_others()
     }
     /// No transaction waits for another one: that might wait for it.
     fn put_off_if(&mut self, is_locked: bool, own: Option<Ino>, key: (ClientId, u64)) -> bool {

@@ -48,12 +48,18 @@ impl Mds {
         let Some(ino) = call.ino().filter(|ino| ino.rank() == self.config.rank) else { return };
         self.note_place(ino, place);
     }
+    /// Whether a file may be in this directory, for all that is known of its number.
+    fn may_be_in(&self, dir: Ino) -> bool {
+        let rank = self.config.rank;
+        let is_hidden_one = [Ino::TOP, Ino::links(rank), Ino::strays(rank)].contains(&dir);
+        dir.rank() == rank && (!dir.is_hidden() || is_hidden_one)
+    }
     /// Where a file is said to be.
     pub(super) fn note_place(&mut self, ino: Ino, place: Option<&FsPlace>) {
         // Of one that is open for writing the place is known. What another rank's directories have does not help here.
         if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
-        } else if let Some(place) = place.filter(|place| place.dir.rank() == self.config.rank) {
+        } else if let Some(place) = place.filter(|place| self.may_be_in(place.dir)) {
             self.places.hint(ino, (place.dir, place.name.clone()));
         }
     }
