@@ -506,13 +506,14 @@ impl Run<'_> {
     /// names are then. The one that it has becomes that.
     fn move_home(&mut self, inode: &Inode) -> Step<Entry> {
         let ino = inode.ino;
-        let (home, key) = (Ino::links(self.setting.rank), stray_name(ino));
-        let reference = Entry::Reference { ino, kind: inode.kind, home: self.setting.rank.0 };
+        let (rank, home) = (self.setting.rank, Ino::links(self.setting.rank));
+        let reference = Entry::Reference { ino, kind: inode.kind, home: rank.0 };
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
-        let old = self.find(home, &key)?;
-        self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
-        if at != home {
+        self.set_hidden(home, inode)?;
+        if at == Ino::strays(rank) {
+            self.draft.remove_at(at, &its_name)?;
+        } else if at != home {
             let first = self.entry(at, &its_name)?;
             self.draft.swap(at, &its_name, reference.clone(), &first);
         }
@@ -556,9 +557,13 @@ impl Run<'_> {
 
     /// A file without a name is where those are.
     fn set_stray(&mut self, inode: &Inode) -> Step<()> {
-        let (strays, key) = (Ino::strays(self.setting.rank), stray_name(inode.ino));
-        let old = self.find(strays, &key)?;
-        self.draft.set(strays, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+        self.set_hidden(Ino::strays(self.setting.rank), inode)
+    }
+    /// An inode is in a hidden directory, as it is from now on.
+    fn set_hidden(&mut self, dir: Ino, inode: &Inode) -> Step<()> {
+        let key = stray_name(inode.ino);
+        let old = self.find(dir, &key)?;
+        self.draft.set(dir, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
         Ok(())
     }
 

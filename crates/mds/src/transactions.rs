@@ -343,9 +343,9 @@ impl Transactions {
         self.lock(transaction, name.into_iter(), Some(part.ino).filter(|ino| *ino != Ino::TOP));
     }
     /// The parts of a transaction that is to be decided; `None`: that was done, or it was never prepared.
-    pub fn parts(&self, transaction: Ino) -> Option<(Rank, Vec<Part>)> {
+    pub fn parts(&self, transaction: Ino) -> Option<Vec<Part>> {
         let of = self.prepared.get(&transaction).filter(|of| of.ended.is_none())?;
-        Some((of.leader, of.parts.values().cloned().collect()))
+        Some(of.parts.values().cloned().collect())
     }
     /// It is decided: batch `batch` says so, with what it changes.
     pub fn end(&mut self, transaction: Ino, batch: u64) {

@@ -1,6 +1,6 @@
 //! Calls that two ranks answer, with servers that say what each test wants.
 
-use super::super::testing::{Client, LAYOUT, reply_to};
+use super::super::testing::{Client, LAYOUT, make_open, reply_to};
 use super::*;
 use nacre_wire::fs::{FileKind, Head, Inode};
 use nacre_wire::msg::fs::{FsForget, FsGrant, FsPlace, FsReply, FsStale};
@@ -28,20 +28,7 @@ fn lookup(name: &str) -> FsCall {
     FsCall::Lookup { dir: Ino::ROOT, name: name.into() }
 }
 fn make(write: bool) -> FsCall {
-    FsCall::Make {
-        dir: Ino::ROOT,
-        name: "x".into(),
-        kind: FileKind::File {},
-        mode: 0o644,
-        umask: 0,
-        uid: 1,
-        gid: 1,
-        target: Bytes::new(),
-        device: 0,
-        exclusive: false,
-        open: true,
-        write,
-    }
+    make_open("x".into(), write)
 }
 /// The only request to a rank since.
 fn asked(client: &Client, rank: u16) -> (u64, FsCall) {

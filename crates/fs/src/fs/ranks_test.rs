@@ -1,6 +1,6 @@
 //! A client with sessions with two ranks: what is of one of them, and what of both.
 
-use super::testing::{Client, LAYOUT, reply_to};
+use super::testing::{Client, LAYOUT, make_open, reply_to};
 use super::*;
 use nacre_wire::fs::{FileKind, Inode};
 use nacre_wire::msg::fs::{
@@ -249,20 +249,7 @@ mod all_at_random {
         Ino(FILES[1].0 + number)
     }
     fn make(number: u64) -> FsCall {
-        FsCall::Make {
-            dir: Ino::ROOT,
-            name: name(number),
-            kind: FileKind::File {},
-            mode: 0o644,
-            umask: 0,
-            uid: 1,
-            gid: 1,
-            target: Bytes::new(),
-            device: 0,
-            exclusive: false,
-            open: true,
-            write: number == 0,
-        }
+        make_open(name(number), number == 0)
     }
     fn ask(random: &mut Random) -> Ask {
         let number = random.below(4);

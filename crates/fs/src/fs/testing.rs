@@ -20,6 +20,23 @@ pub fn node(size: u64) -> FsAnswer {
     FsAnswer::Node { node: FsNode { inode, head: None, home: None }, made: false }
 }
 
+/// Opens a file of the root, and makes it if it is not there.
+pub fn make_open(name: Name, write: bool) -> FsCall {
+    FsCall::Make {
+        dir: Ino::ROOT,
+        name,
+        kind: FileKind::File {},
+        mode: 0o644,
+        umask: 0,
+        uid: 1,
+        gid: 1,
+        target: Bytes::new(),
+        device: 0,
+        exclusive: false,
+        open: true,
+        write,
+    }
+}
 /// The server of a rank.
 pub const fn server(rank: u16) -> ClientId {
     ClientId(9 + rank as u64)

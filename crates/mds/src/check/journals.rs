@@ -37,7 +37,7 @@ impl Check {
                 return self.find(Kind::Unreadable, name, format!("it cannot be read: {why}"));
             }
         };
-        let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
+        let journal = self.journal(rank);
         match head {
             Some(head) => {
                 (journal.next, journal.serial) = (head.sequence, head.serial);
@@ -95,7 +95,7 @@ impl Check {
                 break;
             };
             rest = behind;
-            let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
+            let journal = self.journal(rank);
             if journal.is_headless && journal.next == 0 {
                 journal.next = batch.sequence;
             }
@@ -109,7 +109,7 @@ impl Check {
             }
         }
         if let Some(at) = damage {
-            let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
+            let journal = self.journal(rank);
             journal.damaged = true;
             let what = format!("from byte {at} on it is not whole, or out of sequence, at batch {}", journal.next);
             let repair = "what is whole is applied, and the journal begins behind it";
@@ -119,9 +119,13 @@ impl Check {
         self.read_journal(rank, number + 1);
     }
 
+    /// What is known of a rank's.
+    fn journal(&mut self, rank: Rank) -> &mut Journaled {
+        self.journals.entry(rank).or_insert_with(|| Journaled::new(rank))
+    }
     fn apply_batch(&mut self, rank: Rank, batch: Batch) {
         self.counts.batches += 1;
-        let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
+        let journal = self.journal(rank);
         journal.next = batch.sequence + 1;
         journal.serial = journal.serial.max(batch.serial);
         journal.writers.read(&batch);
@@ -158,7 +162,7 @@ impl Check {
         });
         match of_journal {
             Some((rank, Some(number))) => {
-                let journal = self.journals.entry(rank).or_insert_with(|| Journaled::new(rank));
+                let journal = self.journal(rank);
                 journal.last = journal.last.max(Some(number));
                 journal.lowest = Some(journal.lowest.map_or(number, |lowest| lowest.min(number)));
             }

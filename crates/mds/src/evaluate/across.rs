@@ -130,16 +130,7 @@ impl Run<'_> {
         match part {
             FsPart::Link { ino, .. } => {
                 let inode = self.one_more_name(*ino)?;
-                let (at, its_name) = self.tree.place(*ino).expect("it was just found");
-                let its_name = its_name.clone();
-                if at == Ino::strays(self.setting.rank) {
-                    let (home, key) = (Ino::links(self.setting.rank), stray_name(*ino));
-                    let old = self.find(home, &key)?;
-                    self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
-                    self.draft.remove_at(at, &its_name)?;
-                } else {
-                    self.move_home(&inode)?;
-                }
+                self.move_home(&inode)?;
                 Ok(self.shown(inode, false))
             }
             FsPart::Unlink { ino, directory } => {
@@ -172,9 +163,7 @@ impl Run<'_> {
         if entry.home().is_some() {
             self.draft.put(inode.clone())?;
         } else {
-            let (home, key) = (Ino::links(self.setting.rank), stray_name(inode.ino));
-            let old = self.find(home, &key)?;
-            self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+            self.set_hidden(Ino::links(self.setting.rank), &inode)?;
         }
         self.draft.remove(dir, name, &entry);
         Ok(self.shown(inode, false))

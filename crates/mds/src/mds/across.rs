@@ -111,12 +111,8 @@ impl Mds {
         let all = &self.transactions;
         let (call, has_ino) = (&request.call, |ino| all.has_ino(ino, own));
         // What names stand for, here and elsewhere: it may be about to come, and not be found.
-        let mut named = call.names().filter_map(|(dir, name)| match self.tree.find(dir, name) {
-            Found::Entry(entry) => Some(entry.ino()),
-            Found::Nothing | Found::Unknown(_) => None,
-        });
         let is_locked = call.inos().any(has_ino)
-            || named.any(has_ino)
+            || self.named_by(call).any(has_ino)
             || all.inos_of(key).any(has_ino)
             || call.names().any(|(dir, name)| all.has_name(dir, name, own))
             || matches!(call, FsCall::List { dir, .. } if all.has_name_in(*dir, own));
@@ -132,11 +128,7 @@ impl Mds {
         let all = &self.transactions;
         let has = |ino| all.has_ino(ino, own) || all.has_name_in(ino, own);
         // A directory that is to go, or cannot: what is in it may be about to change.
-        let named = request.call.names().filter_map(|(dir, name)| match self.tree.find(dir, name) {
-            Found::Entry(entry) => Some(entry.ino()),
-            Found::Nothing | Found::Unknown(_) => None,
-        });
-        let is_locked = named.into_iter().any(has)
+        let is_locked = self.named_by(&request.call).any(has)
             || outcome.answer.nodes().any(|node| has(node.inode.ino))
             || outcome.changes.iter().any(|change| match change {
                 Change::Set { dir, name, entry, .. } => {
@@ -151,6 +143,13 @@ impl Mds {
     /// Whether a call only looks, and nothing here may have happened already at another rank.
     fn may_see_all(&self, call: &FsCall) -> bool {
         !call.is_change() && !self.transactions.has_others()
+    }
+    /// What the names that a call is about stand for, as far as that is in memory.
+    fn named_by(&self, call: &FsCall) -> impl Iterator<Item = Ino> {
+        call.names().filter_map(|(dir, name)| match self.tree.find(dir, name) {
+            Found::Entry(entry) => Some(entry.ino()),
+            Found::Nothing | Found::Unknown(_) => None,
+        })
     }
     /// No transaction waits for another one: that might wait for it.
     fn put_off_if(&mut self, is_locked: bool, own: Option<Ino>, key: (ClientId, u64)) -> bool {
@@ -179,13 +178,8 @@ impl Mds {
                 let names = request.call.names().filter(|(dir, _)| dir.rank() == mine);
                 let names: Vec<(Ino, Name)> = names.map(|(dir, name)| (dir, name.clone())).collect();
                 // The directory that becomes another rank's is to stay as it is.
-                let ino = match &request.call {
-                    FsCall::Pin { dir, name, .. } => match self.tree.find(*dir, name) {
-                        Found::Entry(entry) => Some(entry.ino()),
-                        Found::Nothing | Found::Unknown(_) => None,
-                    },
-                    _ => None,
-                };
+                let is_pin = matches!(request.call, FsCall::Pin { .. });
+                let ino = self.named_by(&request.call).next().filter(|_| is_pin);
                 self.transactions.begin(self.now, transaction, key, stamp, names.into_iter(), ino);
                 transaction
             }
@@ -266,10 +260,10 @@ impl Mds {
             self.transactions.say(leader, transaction, FsStep::Prepared { index, fact: FsFact::Busy {} });
             return None;
         }
-        let (named, name_of) = match part {
-            FsPart::Link { ino, .. } | FsPart::Unlink { ino, .. } => (*ino, None),
-            FsPart::Leave { dir, name } => (*dir, Some((*dir, name))),
-            FsPart::Make { .. } => (Ino::links(self.config.rank), None),
+        let named = match part {
+            FsPart::Link { ino, .. } | FsPart::Unlink { ino, .. } => *ino,
+            FsPart::Leave { dir, .. } => *dir,
+            FsPart::Make { .. } => Ino::links(self.config.rank),
         };
         let mut after = self.rests_on_inos(None, &BTreeSet::from([named, made_or_changed]));
         let failed = matches!(fact, FsFact::Failed { .. });
@@ -281,7 +275,6 @@ impl Mds {
             for change in &outcome.changes {
                 self.shares.on_change(None, change, &self.tree, &mut after.waits);
             }
-            debug_assert!(name_of.is_none_or(|(dir, name)| !self.transactions.has_name(dir, name, Some(transaction))));
             let batch = self.journal.number();
             let mut part = Part { stamp: *stamp, part: part.clone(), ino: made_or_changed, batch };
             if let FsPart::Link { ino, place } = &mut part.part {
@@ -328,7 +321,7 @@ impl Mds {
 
     /// Does what its leader has decided; whether that could be done now.
     fn decide(&mut self, transaction: Ino, commit: bool) -> bool {
-        let Some((_, parts)) = self.transactions.parts(transaction) else { return true };
+        let Some(parts) = self.transactions.parts(transaction) else { return true };
         if commit && !parts.iter().all(|part| self.is_here(part)) {
             return false;
         }

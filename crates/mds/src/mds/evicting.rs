@@ -137,14 +137,14 @@ impl Mds {
 
     fn note_fenced(&mut self, client: ClientId) {
         let Some((instance, _)) = self.evicting.open.get(&client).copied() else { return };
-        let (journal, appending) = (&mut self.journal, &mut self.appending);
-        let mut push = || {
-            let batch = journal.push_fenced(Fenced { client, instance });
-            appending.hurry(journal);
-            (batch, false)
-        };
-        // The last holder may have said it.
-        self.evicting.fenced.entry(client).and_modify(|(_, begun)| *begun = false).or_insert_with(&mut push);
+        if let Some((_, begun)) = self.evicting.fenced.get_mut(&client) {
+            // The last holder has said it.
+            *begun = false;
+            return;
+        }
+        let batch = self.journal.push_fenced(Fenced { client, instance });
+        self.appending.hurry(&self.journal);
+        self.evicting.fenced.insert(client, (batch, false));
     }
     /// What those had written whose fence is in the journal is looked for.
     pub(super) fn look_at_fenced(&mut self) {
