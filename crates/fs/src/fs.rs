@@ -15,6 +15,7 @@
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
 //! * `lending`: attributes that the kernel keeps;
+//! * `looking_ahead`: names that will be looked up next;
 //! * `across`: calls that more than one rank has to answer.
 //!
 //! Invariants: every call ends once; a rank without a server holds up calls to itself only.
@@ -29,6 +30,7 @@ mod flushing;
 mod holes;
 mod lending;
 mod locking;
+mod looking_ahead;
 #[cfg(test)]
 mod ranks_test;
 #[cfg(test)]
@@ -41,6 +43,7 @@ use self::flushing::{Flush, Syncing, Unsafe};
 use self::holes::Seeking;
 use self::locking::{LockPurpose, Locking};
 use self::zeroing::Zeroing;
+use crate::ahead::LookAhead;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
 use crate::file::{File, Tells};
@@ -96,6 +99,8 @@ pub struct FsConfig {
     pub unix_ms_at_zero: u64,
     /// Names and attributes that are kept, at most: some 400 bytes each. 0: none are.
     pub names_max: usize,
+    /// How much of a directory is listed for those who look up name after name.
+    pub ahead: LookAhead,
     /// Data of open files that is kept, at most, in bytes. 0: none is.
     pub data_max: usize,
     /// Data that is not written yet, at most, in bytes: calls that write wait then.
@@ -145,6 +150,8 @@ enum Purpose {
     Told(Ino),
     /// The same, for others who look.
     Said,
+    /// Callers that may come: names of this.
+    Ahead(Ino),
 }
 
 /// What an operation on an object is for.
@@ -386,6 +393,9 @@ impl Fs {
                         self.names.on_changed(&changed);
                         self.names.learn(self.now, &call, &answer, keep);
                     }
+                    if let FsCall::Lookup { dir, .. } = &call {
+                        self.look_ahead(*dir, out);
+                    }
                     self.note_tells(number, tells.filter(|(_, tells)| *tells != Tells::Opening), safe);
                     self.on_answer(number, &call, answer, out);
                     self.note_tells(number, tells.filter(|(_, tells)| *tells == Tells::Opening), safe);
@@ -477,6 +487,9 @@ impl Fs {
             self.learn(&answer);
         }
         let purpose = self.purposes.remove(&number);
+        if let Some(Purpose::Ahead(dir)) = purpose {
+            self.names.listed_ahead(dir, &answer);
+        }
         let (mut answer, purpose) = match self.on_led(number, asked, answer, purpose, out) {
             Some(goes_on) => goes_on,
             // Its call goes on at another rank.
@@ -557,7 +570,7 @@ impl Fs {
             Some(Purpose::Told(ino)) => {
                 self.told(ino, given, out);
             }
-            Some(Purpose::Said) | None => {}
+            Some(Purpose::Said | Purpose::Ahead(_)) | None => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod ask;
 mod cache;
 mod file;
@@ -20,5 +21,6 @@ mod seek;
 mod session;
 mod sessions;
 
+pub use ahead::LookAhead;
 pub use ask::{Ask, CallId, Given, Outcome};
 pub use fs::{Fs, FsConfig, State};

@@ -16,6 +16,7 @@
 //! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share, and all in all no more
 //! than was set.
 
+use crate::ahead::{Ahead, LookAhead};
 use crate::routes::rank_of;
 use nacre_types::{Ino, Name, Rank, Time};
 use nacre_wire::fs::entry::NAME_MAX;
@@ -41,6 +42,8 @@ struct Dir {
     complete: Option<BTreeSet<Name>>,
     /// A listing has been read so far without anything being forgotten.
     listing: Option<u64>,
+    /// What is listed before it is looked up.
+    ahead: Ahead,
     head: Option<Head>,
     /// Whose attributes are kept under it.
     inos: BTreeSet<Ino>,
@@ -297,26 +300,37 @@ impl Names {
                 }
             }
             FsAnswer::ListedPartly { entries, elsewhere, .. } => {
-                if let FsCall::List { dir, .. } = call {
-                    self.listed_partly(now, *dir, entries, elsewhere, keep);
+                if let FsCall::List { dir, after, .. } = call {
+                    self.listed_partly(now, (*dir, *after), entries, elsewhere, keep);
                 }
             }
             _ => {}
         }
     }
 
-    fn listed_entries(&mut self, now: Time, dir: Ino, entries: &[FsListed], keep: bool) {
+    fn listed_entries(&mut self, now: Time, dir: Ino, after: u64, entries: &[FsListed], keep: bool) {
+        // Only who lists sees what is in a directory as it was a moment ago.
+        let is_ahead = self.dirs.get(&dir).is_some_and(|of| of.ahead.is_under_way(after));
         for listed in entries {
             self.bind(dir, &listed.name, Some(listed.node.inode.ino), keep);
             self.keep(now, &listed.node, keep);
-            if let (Some(head), Some(node)) = (listed.node.head, self.nodes.get_mut(&listed.node.inode.ino)) {
+            if let (false, Some(head), Some(node)) =
+                (is_ahead, listed.node.head, self.nodes.get_mut(&listed.node.inode.ino))
+            {
                 node.brief = Some((head, now + BRIEF));
             }
         }
     }
     /// Some of what is listed is still to be asked for: names are known, and the listing is not.
-    fn listed_partly(&mut self, now: Time, dir: Ino, entries: &[FsListed], others: &[FsElsewhere], keep: bool) {
-        self.listed_entries(now, dir, entries, keep);
+    fn listed_partly(
+        &mut self,
+        now: Time,
+        (dir, after): (Ino, u64),
+        entries: &[FsListed],
+        others: &[FsElsewhere],
+        keep: bool,
+    ) {
+        self.listed_entries(now, dir, after, entries, keep);
         for FsElsewhere { name, ino, .. } in others {
             self.bind(dir, name, Some(*ino), keep);
         }
@@ -325,7 +339,7 @@ impl Names {
         }
     }
     fn listed(&mut self, now: Time, dir: Ino, after: u64, entries: &[FsListed], end: bool, keep: bool) {
-        self.listed_entries(now, dir, entries, keep);
+        self.listed_entries(now, dir, after, entries, keep);
         let Some(of) = self.dirs.get_mut(&dir) else { return };
         if after == 0 {
             of.listing = Some(0);
@@ -413,6 +427,29 @@ impl Names {
         self.gone.push(ino);
         if let Some(home) = self.dirs.get_mut(&node.home) {
             home.inos.remove(&ino);
+        }
+    }
+
+    // ── what is looked up next ────────────────────────────────────────────────────────────────────────────────────────
+
+    /// A server has answered a look-up: a request for names that are likely to be looked up next.
+    pub fn looked_up(&mut self, dir: Ino, how: LookAhead) -> Option<FsCall> {
+        let of = self.dirs.get_mut(&dir).filter(|of| of.complete.is_none())?;
+        let (after, bytes_max) = of.ahead.looked_up(how)?;
+        Some(FsCall::List { dir, after, bytes_max })
+    }
+    /// What came of that request.
+    pub fn listed_ahead(&mut self, dir: Ino, answer: &FsAnswer) {
+        let last = match answer {
+            FsAnswer::Listed { entries, end: false } => entries.last().map(|last| name_hash(&last.name)),
+            FsAnswer::ListedPartly { entries, elsewhere, end: false } => {
+                let names = entries.iter().map(|listed| &listed.name);
+                names.chain(elsewhere.iter().map(|other| &other.name)).map(name_hash).max()
+            }
+            _ => None,
+        };
+        if let Some(of) = self.dirs.get_mut(&dir) {
+            of.ahead.listed(last);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::reactor::{NodeParts, Reactor};
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
 use nacre_client::{Beside, ClientConfig, Engines, Metadata, ObjectCluster, Placed, Served, Service};
-use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
+use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, LookAhead, Outcome, State};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsClient, FsNode};
@@ -448,6 +448,7 @@ fn add_caller(
         instance,
         unix_ms_at_zero,
         names_max: NAMES_MAX,
+        ahead: LookAhead::default(),
         data_max: DATA_MAX,
         dirty_max: DIRTY_MAX,
     });

@@ -167,6 +167,7 @@ impl Client {
             instance: Instance(5),
             unix_ms_at_zero: 0,
             names_max,
+            ahead: LookAhead::default(),
             data_max: 0,
             dirty_max: 1,
         };

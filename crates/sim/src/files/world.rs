@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::schedule::Schedule;
 use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Service, WatchNews};
 use nacre_conformance::memory::Memory;
-use nacre_fs::{Ask, CallId, Fs, FsConfig, State};
+use nacre_fs::{Ask, CallId, Fs, FsConfig, LookAhead, State};
 use nacre_history::posix::Kind;
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
 use nacre_mds::server::{Server, ServerConfig};
@@ -742,11 +742,20 @@ impl World {
             Role::Server(Box::new(Server::new(config)))
         } else {
             let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
+            let ahead = LookAhead { per_lookup: *self.rng.pick(&[1, 32]), page_min: *self.rng.pick(&[1, 8, 128]) };
             let (data_max, dirty_max) = (*self.rng.pick(&[0, 20_000, 1 << 20]), *self.rng.pick(&[1, 30_000, 1 << 20]));
             let file_system = NAME.into();
             let about = Name::default();
-            let config =
-                FsConfig { file_system, about, instance, unix_ms_at_zero: 1_000, names_max, data_max, dirty_max };
+            let config = FsConfig {
+                file_system,
+                about,
+                instance,
+                unix_ms_at_zero: 1_000,
+                names_max,
+                ahead,
+                data_max,
+                dirty_max,
+            };
             let own = Own::new(&format!("own.{life}"), self.tops.clone());
             let dirs: Vec<Ino> = self.tops.iter().map(|top| top.ino).collect();
             let log = Log::new(id, dirs[dirs.len() - 1]);
