@@ -151,6 +151,12 @@ impl Caps {
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {
         self.owing.keys().copied()
     }
+    /// Clients for which others do nothing with a file until they say that they are done with it.
+    pub fn stopping(&self) -> impl Iterator<Item = ClientId> {
+        let others = |ino| self.files.get(ino).map_or(0, BTreeMap::len) > 1;
+        let lasting = self.stops.iter().filter(move |(ino, (_, numbers))| numbers.contains(&ALONE) && others(ino));
+        lasting.map(|(_, (client, _))| *client)
+    }
     /// Takes what is to be told, in order.
     pub fn take(&mut self, into: &mut Vec<(ClientId, FsCapNews)>) {
         into.append(&mut self.news);

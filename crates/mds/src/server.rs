@@ -55,6 +55,16 @@ pub struct ServerConfig {
     pub limits: MdsLimits,
 }
 
+/// What came of a client. A holder whose lease is in doubt looks at it later, in its order: a
+/// greeting that was looked at after the end of its connection made a client that was dead one that
+/// is there, for good, with all that it had open. (Simulated.)
+#[allow(clippy::large_enum_variant, reason = "nearly all are messages")]
+enum Heard {
+    Said(Message),
+    /// Its connection is gone, since then.
+    Gone(Time),
+}
+
 /// What it does as the holder of a rank.
 struct Tenure {
     file_system: Name,
@@ -68,7 +78,7 @@ struct Tenure {
     /// Sessions that wait until the journal has been read, or until the one before them has ended.
     greeted: BTreeMap<ClientId, FsSession>,
     /// What arrived and has not been looked at.
-    inbox: VecDeque<(ClientId, Message)>,
+    inbox: VecDeque<(ClientId, Heard)>,
     peers: Peers,
     /// What was said in the name of other ranks, by clients that are not known to hold them.
     strange: VecDeque<(ClientId, FsTransaction)>,
@@ -124,16 +134,16 @@ impl Server {
                 }
             }
             Input::Message { from: Entity::Client(client), message, .. } => match &mut self.stage {
-                Stage::Holder(tenure) => tenure.inbox.push_back((client, message)),
+                Stage::Holder(tenure) => tenure.inbox.push_back((client, Heard::Said(message))),
                 Stage::Standby(_) | Stage::Ended if matches!(message, Message::FsSession(_)) => {
                     out.push(away(client, "this server has no rank"));
                 }
                 Stage::Standby(_) | Stage::Ended => {}
             },
             Input::Gone(Entity::Client(client)) => match &mut self.stage {
-                // What it had sent still counts: it was on its way.
+                // What it had sent still counts, and comes before: it was on its way.
                 Stage::Holder(tenure) => {
-                    tenure.gone.insert(client, self.now);
+                    tenure.inbox.push_back((client, Heard::Gone(self.now)));
                     tenure.peers.on_gone(client);
                 }
                 Stage::Standby(_) | Stage::Ended => {
@@ -339,8 +349,11 @@ impl Tenure {
         self.lease.renew(now, metadata);
         self.serves = self.lease.is_valid(now);
         if self.serves {
-            while let Some((client, message)) = self.inbox.pop_front() {
-                self.on_message(now, client, message, out);
+            while let Some((client, heard)) = self.inbox.pop_front() {
+                match heard {
+                    Heard::Said(message) => self.on_message(now, client, message, out),
+                    Heard::Gone(at) => drop(self.gone.insert(client, at)),
+                }
             }
             for (client, session) in std::mem::take(&mut self.greeted) {
                 self.begin(now, client, session);

@@ -6,6 +6,7 @@ use nacre_mds::mds::Say;
 use nacre_types::{ClientId, Ino, Instance, Name};
 use nacre_wire::fs::{FileKind, Inode, Stamp};
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens, FsRequest};
+use std::time::Duration;
 
 const BUFFER: FsCap = FsCap::Buffer {};
 const SYNC: FsCap = FsCap::Sync {};
@@ -151,6 +152,39 @@ fn one_at_a_time_has_a_file_alone() {
     two.ask(ANNA, 4, FsCall::Alone { ino, ends: true });
     all_comply(&mut two);
     assert!(two.inode(BERT, 2).is_some());
+}
+
+/// A client that had a file alone died. It had not been asked for anything, so it owed nothing, and
+/// all who appended to that file waited as long as its connection seemed to be there. (Simulated.)
+#[test]
+fn one_that_has_a_file_alone_and_is_not_heard_of_is_evicted() {
+    for others in [false, true] {
+        let mut two = Two::new();
+        let (ino, _) = two.make_open(ANNA, 1);
+        if others {
+            two.ask(BERT, 1, FsCall::Open { ino, write: true });
+            for (number, news) in (10..).zip(two.told(ANNA)) {
+                two.comply(ANNA, number, news, 0, true);
+            }
+        }
+        two.ask(ANNA, 2, FsCall::Alone { ino, ends: false });
+        for (number, news) in (10..).zip(two.told(BERT)) {
+            two.comply(BERT, number, news, 0, true);
+        }
+        two.settle();
+        assert!(two.inode(ANNA, 2).is_some(), "she has it");
+        for seconds in 1..=20 {
+            two.now = two.now + Duration::from_secs(1);
+            two.mds.on_heard(two.now, BERT);
+            if seconds < 10 {
+                two.mds.on_heard(two.now, ANNA);
+            }
+            two.settle();
+            let is_evicted = two.said.iter().any(|(who, said)| *who == ANNA && matches!(said, Say::Evicted(_)));
+            let is_due = others && seconds >= 20;
+            assert!(is_evicted == is_due || others && seconds > 17, "after {seconds} s, of which she was heard for 9");
+        }
+    }
 }
 
 /// A close was answered, and lost with the server. Its client named what it has open after it, and

@@ -196,17 +196,21 @@ impl Mds {
         }
     }
 
-    fn deaf_at(&self, client: ClientId, since: Time) -> Time {
-        let heard = self.sessions.get(&client).map_or(Time::ZERO, |session| session.heard);
-        (heard.max(since) + DEAF).min(since + SLOW)
+    fn heard(&self, client: ClientId) -> Time {
+        self.sessions.get(&client).map_or(Time::ZERO, |session| session.heard)
+    }
+    /// Clients that others wait for, each with when that has been long enough.
+    fn waited_for(&self) -> impl Iterator<Item = (ClientId, Time)> {
+        let owing = self.capabilities.owing.iter();
+        let owing = owing.map(|(client, since)| (*client, (self.heard(*client).max(*since) + DEAF).min(*since + SLOW)));
+        // One that has a file alone has not been asked for anything, and may be dead.
+        let stopping = self.caps.stopping().filter(|client| !self.evicting.has(*client));
+        owing.chain(stopping.map(|client| (client, self.heard(client) + DEAF)))
     }
     /// Clients that do not answer: others go on without them.
     pub(super) fn evict_deaf(&mut self) {
-        let owing = self.capabilities.owing.iter();
-        let deaf: Vec<ClientId> = owing
-            .filter(|(client, since)| self.deaf_at(**client, **since) <= self.now)
-            .map(|(client, _)| *client)
-            .collect();
+        let deaf: Vec<ClientId> =
+            self.waited_for().filter(|(_, until)| *until <= self.now).map(|(client, _)| client).collect();
         for client in deaf {
             self.capabilities.owing.remove(&client);
             self.evict(client);
@@ -215,8 +219,7 @@ impl Mds {
     }
     /// When that is due.
     pub(super) fn caps_at(&self) -> Time {
-        let owing = self.capabilities.owing.iter();
-        owing.map(|(client, since)| self.deaf_at(*client, *since)).min().unwrap_or(Time::MAX)
+        self.waited_for().map(|(_, until)| until).min().unwrap_or(Time::MAX)
     }
     /// A client is gone.
     pub(super) fn end_caps(&mut self, client: ClientId) {
