@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
                 Ok(())
             }
             Found::Nothing => Ok(()),
-            Found::Unknown(frag) => Err(Stop::Wants(Missing::Fragment(dir, frag))),
+            Found::Unknown(frag, hash) => Err(Stop::Wants(Missing::Slice(dir, frag, hash))),
         }
     }
 

@@ -23,7 +23,7 @@ use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
-use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp};
+use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp, name_hash};
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsElsewhere, FsListed, FsNode, rename_flag};
 use nacre_wire::msg::transaction::{FsFact, FsPart};
 use std::collections::BTreeMap;
@@ -85,8 +85,8 @@ pub struct Setting<'a> {
 /// What is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Missing {
-    /// This part of a directory.
-    Fragment(Ino, Frag),
+    /// The slice of this part of a directory that this hash is in, and its head.
+    Slice(Ino, Frag, u64),
     /// The entry of this inode, and with it all directories above it.
     Inode(Ino),
 }
@@ -307,7 +307,7 @@ impl Run<'_> {
             FsCall::StatFs {} => {
                 let head = |dir| {
                     let head = self.tree.head(dir, Frag::WHOLE).copied();
-                    head.ok_or(Stop::Wants(Missing::Fragment(dir, Frag::WHOLE)))
+                    head.ok_or(Stop::Wants(Missing::Slice(dir, Frag::WHOLE, 0)))
                 };
                 // Each rank says what is its own: below the root, or below what others' references lead to.
                 let links = head(Ino::links(self.setting.rank))?;
@@ -353,7 +353,7 @@ impl Run<'_> {
         match self.tree.find(dir, name) {
             Found::Entry(entry) => Ok(Some(entry.clone())),
             Found::Nothing => Ok(None),
-            Found::Unknown(frag) => Err(Stop::Wants(Missing::Fragment(dir, frag))),
+            Found::Unknown(frag, hash) => Err(Stop::Wants(Missing::Slice(dir, frag, hash))),
         }
     }
     fn entry(&self, dir: Ino, name: &Name) -> Step<Entry> {
@@ -382,7 +382,8 @@ impl Run<'_> {
         let (mut bytes, mut last, mut after) = (0, 0, after);
         loop {
             let frag = self.tree.frag_at(dir, after + 1);
-            let list = self.tree.list(dir, frag, after).ok_or(Stop::Wants(Missing::Fragment(dir, frag)))?;
+            let list = self.tree.list(dir, frag, after);
+            let (list, known_to) = list.ok_or(Stop::Wants(Missing::Slice(dir, frag, after + 1)))?;
             for (hash, name, entry) in list {
                 // Names of one hash stay together: an offset is a hash.
                 if bytes >= bytes_max && hash != last {
@@ -394,11 +395,23 @@ impl Run<'_> {
                     elsewhere.push(FsElsewhere { name: name.clone(), ino: entry.ino(), kind: entry.kind() });
                     continue;
                 }
-                let inode = self.resolve(entry)?;
+                let inode = match self.resolve(entry) {
+                    // What others' names lead to may be more than fits into memory: a shorter page is one, too.
+                    Err(Stop::Wants(missing)) => return shorter(entries, elsewhere, hash, missing),
+                    resolved => resolved?,
+                };
                 let head = inode.is_directory().then(|| self.tree.sum(inode.ino));
                 bytes +=
                     LISTED_BYTES + name.as_bytes().len() + inode.rare.as_ref().map_or(0, |rare| rare.to_bytes().len());
                 entries.push(FsListed { name: name.clone(), node: FsNode { inode, head, home: None } });
+            }
+            if known_to < frag.last() {
+                if entries.is_empty() && elsewhere.is_empty() {
+                    after = known_to;
+                    continue;
+                }
+                // The rest is to be read: a shorter page is one, too.
+                return Ok(listed(entries, elsewhere, false));
             }
             match frag.last().checked_add(1).filter(|next| *next < 1 << Frag::HASH_BITS) {
                 Some(_) => after = frag.last(),
@@ -789,6 +802,14 @@ impl Run<'_> {
 }
 
 /// A page of a listing.
+/// The page of a listing that ends before this hash, of which something is missing; if there is nothing before it, that is
+/// read first.
+fn shorter(mut entries: Vec<FsListed>, mut elsewhere: Vec<FsElsewhere>, hash: u64, missing: Missing) -> Step<FsAnswer> {
+    entries.retain(|listed| name_hash(&listed.name) < hash);
+    elsewhere.retain(|other| name_hash(&other.name) < hash);
+    let is_empty = entries.is_empty() && elsewhere.is_empty();
+    if is_empty { Err(Stop::Wants(missing)) } else { Ok(listed(entries, elsewhere, false)) }
+}
 fn listed(entries: Vec<FsListed>, elsewhere: Vec<FsElsewhere>, end: bool) -> FsAnswer {
     if elsewhere.is_empty() {
         FsAnswer::Listed { entries, end }
@@ -829,7 +850,7 @@ fn rights_below(parent: &Inode, made: &Made<'_>) -> Step<(u16, BTreeMap<Name, By
     Ok((mode, own.into_iter().chain(handed_on).map(|(name, value)| (Name::copy(name), value)).collect()))
 }
 /// What a file is called in the hidden directories.
-fn stray_name(ino: Ino) -> Name {
+pub(crate) fn stray_name(ino: Ino) -> Name {
     Name::from(&*ino.to_string())
 }
 /// What few inodes have, to be changed.

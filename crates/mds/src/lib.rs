@@ -23,6 +23,7 @@ mod peers;
 mod removing;
 pub mod server;
 mod shares;
+mod slices;
 mod transactions;
 pub mod tree;
 pub mod writers;

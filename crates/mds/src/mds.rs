@@ -55,7 +55,7 @@ use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
-use nacre_wire::fs::{Entry, FsLock, FsLockWait, Head, Inode, Layout, Stamp, data_name};
+use nacre_wire::fs::{Entry, FsLock, FsLockWait, Head, Inode, Layout, Stamp, data_name, name_hash};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::fs::{
     FS_WINDOW, FsAnswer, FsCall, FsCaps, FsEvicted, FsForget, FsLocked, FsOpens, FsPlace, FsReply, FsRequest, FsSafe,
@@ -69,8 +69,6 @@ pub const HEAD_ATTR: &str = "head";
 const GRACE: std::time::Duration = sharing::VOID;
 /// More numbers than a holder of the rank can have told before they were in the journal: a batch has no room for so many.
 const EARLY_MAX: u64 = 1 << 18;
-/// Entries read at a time.
-const PAGE: u32 = 1000;
 /// Fragments that are read at a time for a round of writing.
 const LOADS_AT_ONCE: usize = 16;
 /// The attribute of a directory's object that says where its entry is.
@@ -87,6 +85,8 @@ pub struct MdsLimits {
     pub write_after: std::time::Duration,
     /// Entries in memory, beside what is not written yet; each takes some 400 bytes.
     pub entries_max: usize,
+    /// Entries of a directory that are read at once: what comes into memory and goes together.
+    pub page: u32,
     /// Changes for which nothing waits wait so long for others, to be appended to the journal with them.
     pub linger: std::time::Duration,
 }
@@ -97,6 +97,7 @@ impl Default for MdsLimits {
             journal_objects_max: 64,
             write_after: std::time::Duration::from_secs(10),
             entries_max: 500_000,
+            page: 1000,
             linger: std::time::Duration::from_millis(50),
         }
     }
@@ -201,12 +202,7 @@ enum Purpose {
     Delete,
     Head,
     Append,
-    Page {
-        dir: Ino,
-        frag: Frag,
-        head: Option<Head>,
-        entries: Vec<(Name, Entry)>,
-    },
+    Page(loading::Page),
     Remove(Ino),
     Fence(ClientId),
     /// How long an object of a file is, that an evicted client may have written.
@@ -239,8 +235,8 @@ pub struct Mds {
     try_again: bool,
     loading: BTreeSet<(Ino, Frag)>,
     places: loading::Places,
-    /// Directories that are to be read though no request wants them.
-    wanted: BTreeSet<Ino>,
+    /// Directories that are to be read though no request wants them, and from which hash on.
+    wanted: BTreeMap<Ino, u64>,
     dirty: Dirty,
     writing: writing::Writing,
     flushing: flushing::Flushing,
@@ -287,13 +283,13 @@ impl Mds {
     /// Starts: the journal is read from its first object on.
     #[must_use]
     pub fn open(config: MdsConfig) -> Self {
-        let object_bytes = config.limits.journal_object_bytes;
+        let MdsLimits { journal_object_bytes: object_bytes, page, .. } = config.limits;
         let transactions = Transactions::new(config.rank);
         let mut mds = Self {
             config,
             now: Time::ZERO,
             phase: Phase::Reading { object: 0, next: 0, batches: Vec::new() },
-            tree: Tree::default(),
+            tree: Tree::with_slices(2 * page as usize),
             overlay: Overlay::default(),
             journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
             appending: appending::Appending::default(),
@@ -307,7 +303,7 @@ impl Mds {
             try_again: false,
             loading: BTreeSet::new(),
             places: loading::Places::default(),
-            wanted: BTreeSet::new(),
+            wanted: BTreeMap::new(),
             dirty: Dirty::default(),
             writing: writing::Writing::default(),
             flushing: flushing::Flushing::default(),
@@ -595,12 +591,7 @@ impl Mds {
             return;
         }
         self.settle_locks();
-        let wanted = std::mem::take(&mut self.wanted);
-        for dir in wanted {
-            if self.tree.head(dir, Frag::WHOLE).is_none() && self.seek(Missing::Fragment(dir, Frag::WHOLE)).is_ok() {
-                self.wanted.insert(dir);
-            }
-        }
+        self.look_through();
         if !self.is_quiet() && std::mem::take(&mut self.tells_first) {
             self.put_tells_first();
         }
@@ -647,12 +638,7 @@ impl Mds {
                 continue;
             };
             self.note_hint(&request.call, request.place.as_ref());
-            for ino in request.call.inos() {
-                self.tree.touch(ino, self.turns);
-            }
-            if let Some((dir, _)) = request.call.ino().and_then(|ino| self.tree.place(ino)) {
-                self.tree.touch(dir, self.turns);
-            }
+            self.touch(&request.call);
             let is_open = |ino| self.caps.is_open(ino);
             // What a client has been told by the rank's last holder stays so.
             let told = request.again;
@@ -718,6 +704,15 @@ impl Mds {
         }
     }
 
+    /// What a call is about is used in this turn.
+    fn touch(&mut self, call: &FsCall) {
+        let places = call.ino().and_then(|ino| self.tree.place(ino)).map(|(dir, name)| (dir, name_hash(name)));
+        let names = call.names().map(|(dir, name)| (dir, name_hash(name)));
+        let listed = if let FsCall::List { dir, after, .. } = *call { Some((dir, after + 1)) } else { None };
+        for (dir, hash) in places.into_iter().chain(names).chain(listed) {
+            self.tree.touch(dir, hash, self.turns);
+        }
+    }
     /// Makes a change that is in the journal.
     fn apply(&mut self, change: Change) {
         self.removing.see(&change, self.config.rank);
@@ -864,10 +859,11 @@ impl Mds {
             (Purpose::Delete, Err(_)) if not_there => self.on_written(),
             (Purpose::Head, Ok(_)) => self.on_head_written(),
             (Purpose::Append, Ok(_)) => self.on_appended(),
-            (Purpose::Page { dir, frag, head, entries }, Ok(done)) => {
-                self.on_page((dir, frag), head, entries, &done.results);
+            (Purpose::Page(page), Ok(done)) => self.on_page(page, &done.results),
+            (Purpose::Page(page), Err(_)) => {
+                let (dir, frag) = page.of();
+                self.lose(dir, frag);
             }
-            (Purpose::Page { dir, frag, .. }, Err(_)) => self.lose(dir, frag),
             (Purpose::Remove(ino), Err(_)) if not_there => self.part_removed(ino),
             (Purpose::Remove(ino), Ok(_)) => self.part_removed(ino),
             (Purpose::Fence(client), ended) => self.on_fenced(client, ended.is_ok()),

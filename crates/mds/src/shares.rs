@@ -84,7 +84,7 @@ impl Shares {
         }
         let old = match tree.find(dir, name) {
             Found::Entry(entry) => Some(entry.ino()),
-            Found::Nothing | Found::Unknown(_) => None,
+            Found::Nothing | Found::Unknown(..) => None,
         };
         let item = match new.filter(|new| Some(*new) == old) {
             Some(ino) => FsStale::Node { ino },

@@ -343,9 +343,8 @@ impl Transactions {
         self.lock(transaction, name.into_iter(), Some(part.ino).filter(|ino| *ino != Ino::TOP));
     }
     /// The parts of a transaction that is to be decided; `None`: that was done, or it was never prepared.
-    pub fn parts(&self, transaction: Ino) -> Option<Vec<Part>> {
-        let of = self.prepared.get(&transaction).filter(|of| of.ended.is_none())?;
-        Some(of.parts.values().cloned().collect())
+    pub fn parts(&self, transaction: Ino) -> Option<impl Iterator<Item = &Part>> {
+        Some(self.prepared.get(&transaction).filter(|of| of.ended.is_none())?.parts.values())
     }
     /// It is decided: batch `batch` says so, with what it changes.
     pub fn end(&mut self, transaction: Ino, batch: u64) {

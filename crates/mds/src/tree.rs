@@ -1,17 +1,19 @@
-//! What a server has in memory of the namespace: whole fragments of directories, and where each
-//! inode is in them.
+//! What a server has in memory of the namespace: fragments of directories with slices of their
+//! entries, and where each inode is in them.
 //!
 //! ```text
 //!  (dir, name) ─▶ fragment ─▶ node ◀─ by number
 //!                  └ head       └ entry: inode or reference · where it is
 //! ```
-//! A fragment is here whole or not at all, so what is not in one that is here does not exist.
-//! A directory is here only if its own entry is: the way up to the root is always known.
+//! A fragment that is here has its head, and of its entries [`Slices`]: a name whose hash is in one
+//! of these and that is not there does not exist. A directory is here only if its own entry is: the
+//! way up to the root is always known.
 //!
-//! Invariants ([`Tree::check`]): the two ways to a node agree; a head counts its entries; every
+//! Invariants ([`Tree::check`]): the two ways to a node agree; a head counts all its entries, here or not; every
 //! fragment but those of hidden directories belongs to a directory whose entry is here.
 
 use crate::change::Change;
+use crate::slices::Slices;
 use nacre_types::{Frag, Ino, Name};
 use nacre_wire::fs::{Entry, Head, Inode, name_hash};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +33,7 @@ struct Node {
 #[derive(Clone, Debug, Default)]
 struct Fragment {
     head: Head,
-    entries: BTreeMap<(u64, Name), NodeId>,
-    /// In which turn it was used last.
-    used: u64,
+    slices: Slices<NodeId>,
 }
 
 /// What is known of a name.
@@ -43,13 +43,29 @@ pub enum Found<'a> {
     Entry(&'a Entry),
     /// There is no such entry.
     Nothing,
-    /// This fragment is not here.
-    Unknown(Frag),
+    /// The slice of this fragment that has this hash is not here.
+    Unknown(Frag, u64),
 }
 
+/// A slice of a fragment, by its first hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SliceId {
+    /// Of which directory.
+    pub dir: Ino,
+    /// Of which fragment.
+    pub frag: Frag,
+    /// Where it begins.
+    pub first: u64,
+}
+
+/// Entries of a slice, at most, if nothing else is said.
+const SLICE_MAX: usize = 2000;
+
 /// See the module head.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tree {
+    /// Slices with more entries are divided.
+    slice_max: usize,
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     /// Inodes, not references.
@@ -57,7 +73,19 @@ pub struct Tree {
     dirs: BTreeMap<Ino, BTreeMap<Frag, Fragment>>,
 }
 
+impl Default for Tree {
+    fn default() -> Self {
+        Self::with_slices(SLICE_MAX)
+    }
+}
+
 impl Tree {
+    /// Nothing, as yet; slices will have so many entries at most.
+    #[must_use]
+    pub const fn with_slices(slice_max: usize) -> Self {
+        Self { slice_max, nodes: Vec::new(), free: Vec::new(), by_ino: BTreeMap::new(), dirs: BTreeMap::new() }
+    }
+
     /// Where a name of a directory is, or would be. One that was never split has one fragment.
     #[must_use]
     pub fn frag_of(&self, dir: Ino, name: &Name) -> Frag {
@@ -75,13 +103,12 @@ impl Tree {
     pub fn find(&self, dir: Ino, name: &Name) -> Found<'_> {
         let hash = name_hash(name);
         let frag = self.frag_at(dir, hash);
-        let Some(fragment) = self.dirs.get(&dir).and_then(|frags| frags.get(&frag)) else {
-            return Found::Unknown(frag);
-        };
+        let fragment = self.dirs.get(&dir).and_then(|frags| frags.get(&frag));
         // A name that is looked for is cloned once: it shares its bytes.
-        match fragment.entries.get(&(hash, name.clone())) {
-            Some(id) => Found::Entry(&self.node(*id).entry),
-            None => Found::Nothing,
+        match fragment.and_then(|fragment| fragment.slices.get(&(hash, name.clone()))) {
+            Some(Some(id)) => Found::Entry(&self.node(id).entry),
+            Some(None) => Found::Nothing,
+            None => Found::Unknown(frag, hash),
         }
     }
 
@@ -118,11 +145,35 @@ impl Tree {
         }
     }
 
-    /// Entries of a fragment with larger hashes than `after`, in order; `None` if it is not here.
-    pub fn list(&self, dir: Ino, frag: Frag, after: u64) -> Option<impl Iterator<Item = (u64, &Name, &Entry)>> {
+    /// Entries of a fragment with larger hashes than `after`, in order, up to the hash that comes
+    /// with them; `None` if the next hash is not here.
+    pub fn list(&self, dir: Ino, frag: Frag, after: u64) -> Option<(impl Iterator<Item = (u64, &Name, &Entry)>, u64)> {
         let fragment = self.dirs.get(&dir)?.get(&frag)?;
-        let from = (after + 1, Name::default());
-        Some(fragment.entries.range(from..).map(|((hash, name), id)| (*hash, name, &self.node(*id).entry)))
+        let known_to = fragment.slices.known_to(after + 1)?;
+        let entries = fragment.slices.from(after + 1);
+        Some((entries.map(|((hash, name), id)| (*hash, name, &self.node(id).entry)), known_to))
+    }
+    /// The slice that a hash is in, if it is here.
+    #[must_use]
+    pub fn slice_of(&self, dir: Ino, frag: Frag, hash: u64) -> Option<SliceId> {
+        let first = self.dirs.get(&dir)?.get(&frag)?.slices.of(hash)?;
+        Some(SliceId { dir, frag, first })
+    }
+    /// The same of a name.
+    #[must_use]
+    pub fn slice_of_name(&self, dir: Ino, name: &Name) -> Option<SliceId> {
+        self.slice_of(dir, self.frag_of(dir, name), name_hash(name))
+    }
+    /// Up to which hash everything of a fragment is here, from this one on.
+    #[must_use]
+    pub fn known_to(&self, dir: Ino, frag: Frag, hash: u64) -> Option<u64> {
+        self.dirs.get(&dir)?.get(&frag)?.slices.known_to(hash)
+    }
+    /// Of a fragment, the range of hashes that is not here and has this one.
+    #[must_use]
+    pub fn gap(&self, dir: Ino, frag: Frag, hash: u64) -> (u64, u64) {
+        let fragment = self.dirs.get(&dir).and_then(|frags| frags.get(&frag));
+        fragment.map_or((frag.first(), frag.last()), |fragment| fragment.slices.gap(frag, hash))
     }
 
     /// Whether `below` is `above` or somewhere below it.
@@ -161,13 +212,30 @@ impl Tree {
         })
     }
 
-    /// A fragment was read: it is here from now on.
+    /// A fragment was read: all of it is here from now on.
     ///
     /// # Panics
-    /// If it is here already.
+    /// If some of it is here already.
     pub fn load(&mut self, dir: Ino, frag: Frag, head: Head, entries: Vec<(Name, Entry)>) {
-        let before = self.dirs.entry(dir).or_default().insert(frag, Fragment { head, ..Fragment::default() });
-        assert!(before.is_none(), "a fragment is read once");
+        self.load_slice(dir, frag, head, (frag.first(), frag.last()), entries, 0);
+    }
+    /// Some of a fragment was read: all with hashes in that range, which is used in this turn. Its
+    /// head is what it is in memory, if it is.
+    ///
+    /// # Panics
+    /// If some of that is here already.
+    pub fn load_slice(
+        &mut self,
+        dir: Ino,
+        frag: Frag,
+        head: Head,
+        range: (u64, u64),
+        entries: Vec<(Name, Entry)>,
+        turn: u64,
+    ) {
+        let new = || Fragment { head, ..Fragment::default() };
+        let fragment = self.dirs.entry(dir).or_default().entry(frag).or_insert_with(new);
+        fragment.slices.add(range, turn);
         for (name, entry) in entries {
             self.set(dir, frag, name, entry);
         }
@@ -183,37 +251,54 @@ impl Tree {
             Change::Remove { dir, frag, name } => self.remove(dir, frag, &name),
             Change::Head { dir, frag, head } => self.fragment(dir, frag).head = head,
             Change::End { dir } => drop(self.dirs.remove(&dir)),
-            Change::Begin { dir } => drop(self.dirs.entry(dir).or_default().entry(Frag::WHOLE).or_default()),
+            Change::Begin { dir } => {
+                let frag = Frag::WHOLE;
+                let fragment = self.dirs.entry(dir).or_default().entry(frag).or_default();
+                if fragment.slices.len() == 0 {
+                    fragment.slices.add((frag.first(), frag.last()), 0);
+                }
+            }
         }
     }
 
-    /// A directory is used in this turn.
-    pub fn touch(&mut self, dir: Ino, turn: u64) {
-        for fragment in self.dirs.get_mut(&dir).into_iter().flat_map(BTreeMap::values_mut) {
-            fragment.used = turn;
+    /// Where this hash is in a directory, something is used in this turn.
+    pub fn touch(&mut self, dir: Ino, hash: u64, turn: u64) {
+        let frag = self.frag_at(dir, hash);
+        if let Some(fragment) = self.dirs.get_mut(&dir).and_then(|frags| frags.get_mut(&frag)) {
+            fragment.slices.touch(hash, turn);
         }
     }
-    /// Fragments that are here, and in which turn each was used last.
-    pub fn fragments(&self) -> impl Iterator<Item = (Ino, Frag, u64)> {
-        let of = |(dir, frags): (&Ino, &BTreeMap<Frag, Fragment>)| {
-            let dir = *dir;
-            frags.iter().map(move |(frag, fragment)| (dir, *frag, fragment.used)).collect::<Vec<_>>()
-        };
-        self.dirs.iter().flat_map(of)
+    /// Slices that are here, each with its last hash and the turn in which it was used last.
+    pub fn slices(&self) -> impl Iterator<Item = (SliceId, u64, u64)> {
+        let frags = self.dirs.iter().flat_map(|(dir, frags)| frags.iter().map(move |(frag, of)| (*dir, *frag, of)));
+        frags.flat_map(|(dir, frag, of)| {
+            of.slices.all().map(move |((first, last), used)| (SliceId { dir, frag, first }, last, used))
+        })
     }
-    /// Directories with the entries of others that are here: they have to stay as long as those.
+    /// How many slices of a fragment are here.
     #[must_use]
-    pub fn directories_above(&self) -> BTreeSet<Ino> {
-        self.dirs.keys().filter_map(|dir| self.place(*dir)).map(|(above, _)| above).collect()
+    pub fn slices_of(&self, dir: Ino, frag: Frag) -> usize {
+        self.dirs.get(&dir).and_then(|frags| frags.get(&frag)).map_or(0, |fragment| fragment.slices.len())
     }
-    /// Forgets a fragment: it is in its object.
-    pub fn evict(&mut self, dir: Ino, frag: Frag) {
+    /// Where the entries of directories are that are here: they have to stay as long as those.
+    #[must_use]
+    pub fn slices_above(&self) -> BTreeSet<SliceId> {
+        let above = |dir: &Ino| self.place(*dir).and_then(|(above, name)| self.slice_of_name(above, name));
+        self.dirs.keys().filter_map(above).collect()
+    }
+    /// Forgets a slice: it is in its object. With the last one its fragment goes.
+    pub fn evict(&mut self, slice: SliceId) {
+        let SliceId { dir, frag, first } = slice;
         let Some(frags) = self.dirs.get_mut(&dir) else { return };
-        let Some(fragment) = frags.remove(&frag) else { return };
+        let Some(fragment) = frags.get_mut(&frag) else { return };
+        let gone = fragment.slices.forget(first);
+        if fragment.slices.len() == 0 {
+            frags.remove(&frag);
+        }
         if frags.is_empty() {
             self.dirs.remove(&dir);
         }
-        for id in fragment.entries.into_values() {
+        for id in gone.into_values() {
             self.forget(id);
             self.nodes[id.0 as usize] = None;
             self.free.push(id);
@@ -240,7 +325,7 @@ impl Tree {
     fn set(&mut self, dir: Ino, frag: Frag, name: Name, entry: Entry) {
         let key = (name_hash(&name), name.clone());
         debug_assert!(frag.has(key.0), "{name} does not belong to {frag}");
-        if let Some(id) = self.fragment(dir, frag).entries.get(&key).copied() {
+        if let Some(Some(id)) = self.fragment(dir, frag).slices.get(&key) {
             self.forget(id);
             self.nodes[id.0 as usize].as_mut().expect("it is in its directory").entry = entry;
             self.note(id);
@@ -256,12 +341,13 @@ impl Tree {
         };
         self.nodes[id.0 as usize] = Some(node);
         self.note(id);
-        self.fragment(dir, frag).entries.insert(key, id);
+        let max = self.slice_max;
+        self.fragment(dir, frag).slices.insert(key, id, max);
     }
 
     fn remove(&mut self, dir: Ino, frag: Frag, name: &Name) {
         let key = (name_hash(name), name.clone());
-        let Some(id) = self.fragment(dir, frag).entries.remove(&key) else { return };
+        let Some(id) = self.fragment(dir, frag).slices.remove(&key) else { return };
         self.forget(id);
         self.nodes[id.0 as usize] = None;
         self.free.push(id);
@@ -302,23 +388,23 @@ impl Tree {
         for (dir, frags) in &self.dirs {
             assert!(dir.is_hidden() || self.by_ino.contains_key(dir), "directory {dir} has no entry here");
             for (frag, fragment) in frags {
-                let mut directories = 0;
-                for ((hash, name), id) in &fragment.entries {
-                    let node = self.node(*id);
+                let (mut directories, mut entries) = (0, 0);
+                for ((first, last), (hash, name), id) in fragment.slices.entries() {
+                    assert!((first..=last).contains(hash), "{dir} {frag}: {name}");
+                    let node = self.node(id);
                     assert!(frag.has(*hash) && *hash == name_hash(name), "{dir} {frag}: {name}");
                     assert_eq!((node.dir, &node.name), (*dir, name));
                     if let Entry::Inode { inode, .. } = &node.entry {
-                        assert_eq!(self.by_ino.get(&inode.ino), Some(id), "inode {} is twice", inode.ino);
+                        assert_eq!(self.by_ino.get(&inode.ino), Some(&id), "inode {} is twice", inode.ino);
                     }
                     directories += u64::from(node.entry.is_directory());
-                    seen += 1;
+                    entries += 1;
                 }
+                seen += entries;
                 let head = &fragment.head;
-                assert_eq!(
-                    (head.entries, head.directories),
-                    (fragment.entries.len() as u64, directories),
-                    "{dir} {frag}"
-                );
+                let is_all = fragment.slices.is_all(*frag);
+                assert!(head.entries == entries as u64 || !is_all && head.entries > entries as u64, "{dir} {frag}");
+                assert!(head.directories == directories || !is_all && head.directories > directories, "{dir} {frag}");
             }
         }
         assert_eq!(seen, self.len(), "every node is in a directory");

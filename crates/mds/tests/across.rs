@@ -273,7 +273,7 @@ impl World {
         for (rank, mds) in (0..).zip(&self.ranks) {
             mds.tree().check();
             let homes = mds.tree().list(Ino::links(Rank(rank)), Frag::WHOLE, 0);
-            for (_, name, entry) in homes.into_iter().flatten() {
+            for (_, name, entry) in homes.into_iter().flat_map(|(homes, _)| homes) {
                 assert!(names.contains_key(&entry.ino()), "rank {rank}: no name leads to {name}");
             }
         }

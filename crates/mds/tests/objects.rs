@@ -14,6 +14,7 @@ pub fn small(seed: u64) -> MdsConfig {
         journal_objects_max: 4 + seed % 5,
         write_after: std::time::Duration::from_millis([5, 40, 1_000][(seed / 3) as usize % 3]),
         entries_max: [5, 20, 60][(seed / 9) as usize % 3],
+        page: [1, 3, 1000][(seed / 27) as usize % 3],
         linger: std::time::Duration::from_millis([0, 3][(seed / 27) as usize % 2]),
     };
     MdsConfig { limits, ..config() }

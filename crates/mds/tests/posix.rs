@@ -172,7 +172,7 @@ fn a_file_with_two_names_is_one_file() {
     assert_eq!((node.inode.ino, node.inode.links), (file, 1));
     rig.unlink(other, "g").expect("the last name goes");
     let key = Name::from(&*file.to_string());
-    let stray = rig.tree.list(Ino::strays(crate::rig::RANK), nacre_types::Frag::WHOLE, 0).expect("here").next();
+    let stray = rig.tree.list(Ino::strays(crate::rig::RANK), nacre_types::Frag::WHOLE, 0).expect("here").0.next();
     assert!(matches!(stray, Some((_, name, Entry::Inode { .. })) if *name == key), "its data is to be removed");
     rig.check();
 }

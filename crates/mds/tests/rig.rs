@@ -84,7 +84,7 @@ impl Rig {
             Verdict::Done(outcome) => outcome,
             // Everything is in memory here: a number that is not stands for nothing any more.
             Verdict::Wants(Missing::Inode(_)) => return FsAnswer::Failed { errno: 2 },
-            Verdict::Wants(Missing::Fragment(dir, _)) if self.tree.inode(dir).is_none() => {
+            Verdict::Wants(Missing::Slice(dir, ..)) if self.tree.inode(dir).is_none() => {
                 return FsAnswer::Failed { errno: 2 };
             }
             other => panic!("{call:?}: {other:?}"),
@@ -194,7 +194,7 @@ impl Rig {
     }
     fn sums(&self, dir: Ino) -> (u64, u64, u64) {
         let mut sum = (0, 0, 0);
-        for (_, name, entry) in self.tree.list(dir, Frag::WHOLE, 0).expect("it is here") {
+        for (_, name, entry) in self.tree.list(dir, Frag::WHOLE, 0).expect("it is here").0 {
             let (bytes, files, directories) = match entry {
                 Entry::Inode { inode, .. } if inode.is_directory() => {
                     let (bytes, files, directories) = self.sums(inode.ino);

@@ -37,6 +37,21 @@ pub(super) struct Across {
     decided: Vec<(Ino, bool)>,
 }
 
+impl Across {
+    /// Names and inodes of parts that are to be prepared or done.
+    pub fn wanted<'a>(&'a self, transactions: &'a Transactions, names: &mut Vec<(Ino, &'a Name)>, inos: &mut Vec<Ino>) {
+        let decided = self.decided.iter().filter_map(|(transaction, _)| transactions.parts(*transaction));
+        let parts = decided.flatten().map(|part| &part.part);
+        for part in parts.chain(self.asked.iter().map(|asked| &asked.part)) {
+            match part {
+                FsPart::Link { ino, .. } | FsPart::Unlink { ino, .. } => inos.push(*ino),
+                FsPart::Leave { dir, name } => names.push((*dir, name)),
+                FsPart::Make { .. } => {}
+            }
+        }
+    }
+}
+
 impl Mds {
     /// The holder of another rank says something.
     pub fn on_transaction(&mut self, from: Rank, transaction: Ino, step: FsStep) {
@@ -148,7 +163,7 @@ impl Mds {
     fn named_by(&self, call: &FsCall) -> impl Iterator<Item = Ino> {
         call.names().filter_map(|(dir, name)| match self.tree.find(dir, name) {
             Found::Entry(entry) => Some(entry.ino()),
-            Found::Nothing | Found::Unknown(_) => None,
+            Found::Nothing | Found::Unknown(..) => None,
         })
     }
     /// No transaction waits for another one: that might wait for it.
@@ -322,6 +337,7 @@ impl Mds {
     /// Does what its leader has decided; whether that could be done now.
     fn decide(&mut self, transaction: Ino, commit: bool) -> bool {
         let Some(parts) = self.transactions.parts(transaction) else { return true };
+        let parts: Vec<Part> = parts.cloned().collect();
         if commit && !parts.iter().all(|part| self.is_here(part)) {
             return false;
         }

@@ -101,7 +101,7 @@ impl Mds {
         self.probe_forgotten();
         self.writing.ended = self.now;
         let strays = Ino::strays(self.config.rank);
-        self.wanted = std::iter::once(strays).chain(stale).collect();
+        self.wanted = std::iter::once(strays).chain(stale).map(|dir| (dir, 0)).collect();
         self.try_again = true;
     }
 

@@ -47,8 +47,8 @@ pub(super) struct Writing {
     /// What is to be written, and what is being written.
     todo: VecDeque<Operation>,
     under_way: usize,
-    /// Fragments that the round has: they stay in memory until they are written.
-    pub parts: BTreeSet<(Ino, Frag)>,
+    /// What the round has of fragments: it stays in memory until it is written.
+    pub parts: BTreeMap<(Ino, Frag), Part>,
     /// Where the journal will begin: an object, and its first batch.
     begins: (u64, u64),
     /// All objects before this one are gone.
@@ -141,7 +141,7 @@ impl Mds {
         // A directory's entry has a copy of what is in it: for when it is not in memory.
         for dir in self.dirty.heads() {
             if let Some((parent, frag, name)) = self.tree.copy_head(dir) {
-                self.dirty.part(parent, frag).names.insert(name);
+                self.dirty.part(parent, frag).name(name);
             }
         }
         let (parts, ended) = self.dirty.take();
@@ -153,7 +153,7 @@ impl Mds {
             let operation = self.operation(&fragment_name(dir, Frag::WHOLE), ops, Vec::new());
             self.writing.todo.push_back(operation);
         }
-        self.writing.parts = parts.into_keys().collect();
+        self.writing.parts = parts;
         self.writing.begins = (self.journal.object(), self.journal.object_begins());
         self.writing.round = Round::Waiting(self.journal.end());
     }
@@ -163,7 +163,7 @@ impl Mds {
         let name = fragment_name(dir, frag);
         let (mut set, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut all = part.names.iter().peekable();
-        while let Some(name_of) = all.next() {
+        while let Some((_, name_of)) = all.next() {
             let key = Bytes::copy_from_slice(entry_key(name_of).as_bytes());
             bytes += key.len();
             match self.tree.find(dir, name_of) {
@@ -173,7 +173,7 @@ impl Mds {
                     set.push((key, value));
                 }
                 Found::Nothing => removed.push(key),
-                Found::Unknown(_) => unreachable!("what is dirty is in memory"),
+                Found::Unknown(..) => unreachable!("what is dirty is in memory"),
             }
             if all.peek().is_some() && (set.len() + removed.len() >= ENTRIES_MAX || bytes >= BYTES_MAX) {
                 let ops = changes(std::mem::take(&mut set), std::mem::take(&mut removed));
@@ -216,7 +216,7 @@ impl Mds {
         }
         // What an earlier holder named and was not read yet is named again.
         let known = self.removing.all().filter_map(|ino| self.tree.place(ino)).map(|(dir, _)| dir);
-        let stale: BTreeSet<Ino> = known.chain(self.wanted.iter().copied()).collect();
+        let stale: BTreeSet<Ino> = known.chain(self.wanted.keys().copied()).collect();
         let head = JournalHead {
             first,
             sequence,

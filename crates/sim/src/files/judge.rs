@@ -20,7 +20,7 @@ use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_history::posix::{Kind, Model};
 use nacre_mds::journal::{self, Batch, Progress};
 use nacre_types::{ClientId, Ino};
-use nacre_wire::fs::{Entry, FileKind, Inode};
+use nacre_wire::fs::{Entry, FileKind, Inode, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, rename_flag};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -227,14 +227,17 @@ impl World {
     fn fits(&self, call: &FsCall, answer: &FsAnswer) -> bool {
         if let FsCall::List { dir, .. } = call {
             return match (self.listed(*dir), answer) {
-                (Ok(entries), FsAnswer::Listed { entries: listed, .. }) => {
+                (Ok(entries), FsAnswer::Listed { entries: listed, end }) => {
+                    // A page says nothing of what comes behind it.
+                    let last = listed.iter().map(|one| name_hash(&one.name)).max().unwrap_or(0);
+                    let is_behind = |name: &str| !end && name_hash(&name.into()) > last;
                     let names: BTreeSet<String> = listed.iter().map(|one| one.name.to_string()).collect();
                     // What another rank has is asked for later, and may be gone by then.
                     let is_of_other_rank = |id: &usize| {
                         let ino = self.ids.iter().find(|(_, of)| *of == id).map(|(ino, _)| *ino);
                         ino.is_some_and(|ino| ino.rank() != dir.rank())
                     };
-                    entries.iter().all(|(name, id)| names.contains(name) || is_of_other_rank(id))
+                    entries.iter().all(|(name, id)| names.contains(name) || is_of_other_rank(id) || is_behind(name))
                         && listed
                             .iter()
                             .all(|one| entries.get(&one.name.to_string()) == self.ids.get(&one.node.inode.ino))

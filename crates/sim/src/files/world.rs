@@ -19,9 +19,10 @@ use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
 use nacre_mds::server::{Server, ServerConfig};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Epoch, Ino, Instance, Name, PoolId, Rank, Time, Version};
-use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp};
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::map::Address;
 use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
 use nacre_wire::{Message, Wire as _};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -222,6 +223,7 @@ impl World {
             journal_objects_max: rng.between(4, 12),
             write_after: Duration::from_millis(*rng.pick(&[50, 500, 5_000])),
             entries_max: *rng.pick(&[6, 20, 1_000]),
+            page: *rng.pick(&[1, 3, 1_000]),
             linger: Duration::from_millis(*rng.pick(&[0, 3, 50])),
         };
         let mut memory = Memory::default();
@@ -924,21 +926,26 @@ impl World {
         self.report.digest = self.digest.digest128();
         self.report
     }
+    /// A client asks for a page of a directory.
+    fn list(&mut self, id: ClientId, dir: Ino, after: u64) -> CallId {
+        let Role::Client { fs, .. } = &mut self.nodes.get_mut(&id).expect("it lives").role else { unreachable!() };
+        let call = fs.begin(Ask::Names(FsCall::List { dir, after, bytes_max: 1 << 20 }));
+        self.wake_at(id, 0);
+        call
+    }
 
     /// Everything, as a new client lists it.
     fn read_all(&mut self) -> Vec<(String, Option<Ino>, u64)> {
         use nacre_fs::Given;
-        use nacre_wire::msg::fs::{FsAnswer, FsCall};
         self.start(self.slots.len() - 1);
         let id = self.slots[self.slots.len() - 1].expect("just started");
         let mut shown = Vec::new();
         let mut dirs = vec![(Ino::ROOT, String::new())];
         while let Some((dir, path)) = dirs.pop() {
-            let Role::Client { fs, .. } = &mut self.nodes.get_mut(&id).expect("it lives").role else { unreachable!() };
-            let call = fs.begin(Ask::Names(FsCall::List { dir, after: 0, bytes_max: 1 << 20 }));
-            self.wake_at(id, 0);
+            let mut call = self.list(id, dir, 0);
             let limit = self.schedule.now + HEALED;
-            let entries = loop {
+            let mut entries: Vec<FsListed> = Vec::new();
+            loop {
                 let (_, event) = self.schedule.pop().expect("clocks tick");
                 if let Event::Turn(who) = event
                     && who == id
@@ -946,7 +953,13 @@ impl World {
                     // As `turn`, but the answer is ours.
                     if let Some(outcome) = self.turn_of_reader(id, call) {
                         match outcome {
-                            Ok(Given::Answer(FsAnswer::Listed { entries, end: true })) => break entries,
+                            Ok(Given::Answer(FsAnswer::Listed { entries: page, end })) => {
+                                entries.extend(page);
+                                if end {
+                                    break;
+                                }
+                                call = self.list(id, dir, entries.last().map_or(0, |last| name_hash(&last.name)));
+                            }
                             other => panic!("{path}: {other:?}"),
                         }
                     }
@@ -954,7 +967,7 @@ impl World {
                     self.handle(event);
                 }
                 assert!(self.schedule.now < limit, "a new client is not answered: {}", self.open());
-            };
+            }
             for listed in entries {
                 let inode = listed.node.inode;
                 let path = format!("{path}/{}", listed.name);
