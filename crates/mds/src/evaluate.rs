@@ -44,6 +44,7 @@ pub mod errno {
     pub const EISDIR: u16 = 21;
     pub const EINVAL: u16 = 22;
     pub const EFBIG: u16 = 27;
+    pub const ENOSPC: u16 = 28;
     pub const EMLINK: u16 = 31;
     pub const ENAMETOOLONG: u16 = 36;
     pub const ENOTEMPTY: u16 = 39;

@@ -9,7 +9,7 @@
 //! What is not safe yet is shown only to the client that changed it: an answer to another one that rests on it waits
 //! (`held`). What a client changed itself it is shown at once.
 //!
-//! * `appending`: when the journal grows;
+//! * `appending`: when the journal grows; `room`: what happens when the cluster is full;
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
 //! * `capabilities`: what they may do with the data of files;
@@ -33,6 +33,7 @@ mod locking;
 mod opening;
 mod probing;
 mod recording;
+mod room;
 mod sharing;
 mod writing;
 
@@ -56,7 +57,7 @@ use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, T
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Entry, FsLock, FsLockWait, Head, Inode, Layout, Stamp, data_name, name_hash};
-use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply, op_flag};
 use nacre_wire::msg::fs::{
     FS_WINDOW, FsAnswer, FsCall, FsCaps, FsEvicted, FsForget, FsLocked, FsOpens, FsPlace, FsReply, FsRequest, FsSafe,
 };
@@ -201,7 +202,8 @@ enum Purpose {
     Write,
     Delete,
     Head,
-    Append,
+    /// To be sent again if there is no room for it.
+    Append(Operation),
     Page(loading::Page),
     Remove(Ino),
     Fence(ClientId),
@@ -222,6 +224,7 @@ pub struct Mds {
     overlay: Overlay,
     journal: Journal,
     appending: appending::Appending,
+    room: room::Room,
     sessions: BTreeMap<ClientId, Session>,
     caps: Caps,
     capabilities: capabilities::Capabilities,
@@ -293,6 +296,7 @@ impl Mds {
             overlay: Overlay::default(),
             journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
             appending: appending::Appending::default(),
+            room: room::Room::default(),
             sessions: BTreeMap::new(),
             caps: Caps::paused(),
             capabilities: capabilities::Capabilities::default(),
@@ -555,7 +559,7 @@ impl Mds {
                 let length = bytes.len() as u64;
                 let name = journal::object_name(self.config.rank, object);
                 let operation = self.operation(&name, vec![SubOp::Append { length }], vec![bytes.into()]);
-                self.queue.push_back((operation, Purpose::Append));
+                self.append(operation);
             }
         }
         while let Some((operation, purpose)) = self.queue.pop_front() {
@@ -573,7 +577,8 @@ impl Mds {
     fn operation(&self, name: &str, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
         let object =
             ObjectId { name: Name::from(name), namespace: self.config.namespace.clone(), ..ObjectId::default() };
-        Operation { pool: self.config.pool, object, ops, payload, ..Operation::default() }
+        // Where there is no room, what is removed is written down nevertheless.
+        Operation { pool: self.config.pool, object, ops, payload, flags: op_flag::FULL_OK, ..Operation::default() }
     }
     /// On an object with a file's data, if there is one.
     fn of_data(&self, pool: PoolId, ino: Ino, number: u64, op: SubOp) -> Operation {
@@ -660,6 +665,9 @@ impl Mds {
                         in_order.extend(request.again.map(|_| client));
                         self.waiting.push_back((client, request));
                         continue;
+                    }
+                    if told.is_none() {
+                        self.refuse_without_room(&request.call, &mut outcome);
                     }
                     // Others were told that it happens when its client hears of it.
                     outcome.when_safe |= own.is_some() && !outcome.changes.is_empty();
@@ -858,7 +866,12 @@ impl Mds {
             (Purpose::Write | Purpose::Delete, Ok(_)) => self.on_written(),
             (Purpose::Delete, Err(_)) if not_there => self.on_written(),
             (Purpose::Head, Ok(_)) => self.on_head_written(),
-            (Purpose::Append, Ok(_)) => self.on_appended(),
+            (Purpose::Append(_), Ok(_)) => self.on_appended(),
+            (Purpose::Append(operation), Err(Failure::Refused(OpFailure::Full {})))
+                if !self.room.is_urgent(&operation) =>
+            {
+                self.on_full(operation);
+            }
             (Purpose::Page(page), Ok(done)) => self.on_page(page, &done.results),
             (Purpose::Page(page), Err(_)) => {
                 let (dir, frag) = page.of();
@@ -873,7 +886,7 @@ impl Mds {
             (
                 Purpose::ReadHead
                 | Purpose::Journal(_)
-                | Purpose::Append
+                | Purpose::Append(_)
                 | Purpose::Write
                 | Purpose::Delete
                 | Purpose::Head

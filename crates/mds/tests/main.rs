@@ -5,6 +5,7 @@ mod capabilities;
 mod checking;
 mod crash;
 mod evicting;
+mod full;
 mod locks;
 mod objects;
 mod posix;

@@ -5,6 +5,7 @@ use nacre_conformance::memory::Memory;
 use nacre_mds::mds::{MdsConfig, MdsLimits};
 use nacre_types::{ClientId, Instance, Name, PoolId, Rank, Time, Version};
 use nacre_wire::fs::Layout;
+use nacre_wire::msg::client::{OpFailure, SubOp, op_flag};
 use std::collections::VecDeque;
 
 /// Everything so small that it is full all the time.
@@ -45,6 +46,8 @@ pub struct Objects {
     /// Fences that are asked for: taken, but for so many that are refused first. `None`: it cannot.
     pub fences_refused: Option<usize>,
     pub fences: Vec<(OpId, ClientId, Instance)>,
+    /// Only the reserve is left.
+    pub full: bool,
 }
 
 impl Objects {
@@ -80,6 +83,10 @@ impl Objects {
 
     fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
         self.count += 1;
+        let grows = |op: &SubOp| matches!(op, SubOp::Append { .. } | SubOp::WriteFull { .. } | SubOp::OmapSet { .. });
+        if self.full && operation.flags & op_flag::FULL_OK == 0 && operation.ops.iter().any(grows) {
+            return Err(Failure::Refused(OpFailure::Full {}));
+        }
         self.memory.perform(operation)
     }
 }
