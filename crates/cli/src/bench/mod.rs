@@ -5,6 +5,7 @@
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
 //! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from
 //!   those that are left;
+//! * [`files`]: names of a file system, many calls at a time;
 //! * [`fill`]: objects until there is no space; [`lives`]: clients that come, put one object and go;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`scripts`]: scripts that mean no good, one after the other;
@@ -16,6 +17,7 @@
 pub mod call;
 pub mod cpu;
 pub mod disk;
+pub mod files;
 pub mod fill;
 pub mod histories;
 pub mod keys;
@@ -47,6 +49,8 @@ pub enum Command {
     /// Objects of which is written down what was acknowledged; and reading them back.
     #[command(subcommand)]
     Ledger(ledger::Command),
+    /// Names of one directory of a file system: made, listed, looked up and removed, many at a time.
+    Files(files::Arguments),
     /// New objects until there is no space for more; removing a part of them; reading back what is left.
     Fill(fill::Arguments),
     /// Clients that connect, put one object and are gone, one after the other.
@@ -80,9 +84,14 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     if let Command::Keys(arguments) = command {
         return keys::run(arguments, place, out);
     }
+    if let Command::Files(arguments) = command {
+        return files::run(arguments, place, out);
+    }
     let mut session = place.connect()?;
     match command {
-        Command::Disk(_) | Command::Keys(_) | Command::Meta(_) | Command::Propagation(_) => unreachable!("done above"),
+        Command::Disk(_) | Command::Files(_) | Command::Keys(_) | Command::Meta(_) | Command::Propagation(_) => {
+            unreachable!("done above")
+        }
         Command::Call(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);
