@@ -1,14 +1,16 @@
 //! Networks that can be cut: as root, a network namespace for each daemon, and one for clients, on one bridge.
 //!
 //! ```text
-//!  clients 127.77.0.250 ─┐
+//!  clients 127.77.0.250 ─┐                      clients: mounts, too
 //!  mon.0   127.77.0.1 ───┤ bridge nc23000      a cut: the one that sends has a neighbour's address that nobody bears,
 //!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
 //! ```
 //! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`).
+//! Programs are led there by `nsenter`: `ip netns exec` gives each mounts of its own, which would keep a file system
+//! that is unmounted here.
 //! Without root everything is on one loopback, and no cut is possible.
 
-use super::plan::{MONS, OSDS, Who};
+use super::plan::{MONS, OSDS, SERVERS, Who};
 use crate::bounded;
 use anyhow::{Context, Result};
 use std::fmt;
@@ -48,8 +50,9 @@ impl fmt::Display for Cut {
     }
 }
 
+/// All that listen.
 fn all() -> impl Iterator<Item = Who> {
-    (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd))
+    (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd)).chain((0..SERVERS).map(Who::Mds))
 }
 
 impl Cut {
@@ -82,12 +85,18 @@ fn ip(words: &str) -> Result<()> {
     run("ip", &words.split(' ').collect::<Vec<_>>()).map(drop)
 }
 
-/// The last part of a daemon's address: they follow each other as `cluster init` numbers them.
+/// The last part of a daemon's address: they follow each other as `cluster init` numbers them, servers behind them.
 fn host(who: Who) -> u32 {
     match who {
         Who::Mon(id) => 1 + id,
         Who::Osd(id) => 1 + MONS + id,
+        Who::Mds(id) => 1 + MONS + OSDS + id,
+        Who::Mount(_) => CLIENTS,
     }
+}
+/// All of them.
+fn hosts() -> impl Iterator<Item = u32> {
+    all().map(host).chain([CLIENTS])
 }
 
 impl Net {
@@ -129,7 +138,7 @@ impl Net {
         let bridge = self.bridge();
         ip(&format!("link add {bridge} type bridge"))?;
         ip(&format!("link set {bridge} up"))?;
-        for host in (1..=MONS + OSDS).chain([CLIENTS]) {
+        for host in hosts() {
             let (name, link) = (self.name(host), format!("{bridge}-{host}"));
             ip(&format!("netns add {name}"))?;
             ip(&format!("link add {link} type veth peer name e0 netns {name}"))?;
@@ -149,7 +158,7 @@ impl Net {
     }
 
     fn remove(&self) {
-        for host in (1..=MONS + OSDS).chain([CLIENTS]) {
+        for host in hosts() {
             let _ = ip(&format!("netns del {}", self.name(host)));
         }
         let _ = ip(&format!("link del {}", self.bridge()));
@@ -159,8 +168,8 @@ impl Net {
         if self.why_not.is_some() {
             return Command::new(program);
         }
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name(host)]).arg(program);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/var/run/netns/{}", self.name(host))).arg(program);
         command
     }
     /// A program beside a daemon. It takes the place of the one that leads it there: its process id is the child's.
@@ -209,7 +218,7 @@ mod tests {
         let (a, b) = (Who::Osd(0), Who::Osd(1));
         assert_eq!(Cut::OneWay(a, b).ways(), [(a, b)]);
         assert_eq!(Cut::Pair(a, b).ways().len(), 2);
-        assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS - 1) as usize);
+        assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS + SERVERS - 1) as usize);
         let apart = Cut::Apart(vec![a, b]).ways();
         assert!(!apart.contains(&(a, b)) && apart.contains(&(a, Who::Osd(2))) && apart.contains(&(Who::Mon(0), b)));
     }

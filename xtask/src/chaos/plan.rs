@@ -12,22 +12,36 @@ use std::fmt;
 pub const MONS: u32 = 3;
 /// OSDs of the cluster.
 pub const OSDS: u32 = 4;
+/// Servers of its file system: one has it, the others stand by.
+pub const SERVERS: u32 = 2;
+/// The mount that is mistreated; those before it only see what others meet.
+pub const VICTIM: Who = Who::Mount(2);
 
-/// A daemon.
+/// A daemon, or the process of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// A monitor.
     Mon(u32),
     /// An OSD.
     Osd(u32),
+    /// A server of the file system.
+    Mds(u32),
+    /// A mount of it.
+    Mount(u32),
 }
 impl Who {
-    /// `mon` or `osd`, and its number.
+    /// `mon`, `osd`, `mds` or `mount`, and its number.
     pub fn parts(self) -> (&'static str, u32) {
         match self {
             Self::Mon(id) => ("mon", id),
             Self::Osd(id) => ("osd", id),
+            Self::Mds(id) => ("mds", id),
+            Self::Mount(id) => ("mount", id),
         }
+    }
+    /// Whether it is there only where a file system can be mounted.
+    pub fn is_of_files(self) -> bool {
+        matches!(self, Self::Mds(_) | Self::Mount(_))
     }
 }
 impl fmt::Display for Who {
@@ -94,6 +108,8 @@ impl Fault {
     /// As `--only` names it.
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::Kill(who) if who.iter().all(|who| who.is_of_files()) => "files",
+            Self::Stop(who) | Self::Cut(Cut::Off(who)) if who.is_of_files() => "files",
             Self::Kill(_) => "kill",
             Self::Stop(_) => "stop",
             Self::Roll(..) | Self::RestartAll => "restart",
@@ -105,9 +121,17 @@ impl Fault {
             Self::Snapshot(_) | Self::Split(_) | Self::Pool(_) => "pool",
         }
     }
+    /// Whether it is done to a mount.
+    pub fn is_of_a_mount(&self) -> bool {
+        match self {
+            Self::Kill(who) => who.contains(&VICTIM),
+            Self::Stop(who) => *who == VICTIM,
+            _ => false,
+        }
+    }
 }
 /// All of [`Fault::kind`].
-pub const KINDS: [&str; 9] = ["kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool"];
+pub const KINDS: [&str; 10] = ["kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool", "files"];
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,10 +214,29 @@ fn osds() -> impl Iterator<Item = Who> {
 fn mons() -> impl Iterator<Item = Who> {
     (0..MONS).map(Who::Mon)
 }
+fn servers() -> impl Iterator<Item = Who> {
+    (0..SERVERS).map(Who::Mds)
+}
+
+/// A fault of the file system. Which server has it the plan does not know: half of those that are
+/// drawn stand by.
+fn of_files(dice: &mut Dice) -> Fault {
+    let server = Who::Mds(u32::try_from(dice.draw(SERVERS.into())).expect("small"));
+    match dice.draw(10) {
+        0..=2 => Fault::Kill(vec![server]),
+        3 => Fault::Kill(servers().collect()),
+        4 | 5 => Fault::Stop(server),
+        6 => Fault::Cut(Cut::Off(server)),
+        7 => Fault::Kill(vec![VICTIM]),
+        8 => Fault::Stop(VICTIM),
+        // What was synchronized is there, also when mount and server die at once.
+        _ => Fault::Kill(vec![server, VICTIM]),
+    }
+}
 
 /// A fault that may come together with others.
 fn light(dice: &mut Dice) -> Fault {
-    match dice.draw(22) {
+    match dice.draw(28) {
         0..=2 => Fault::Kill(vec![dice.any()]),
         3 => {
             let count = 2 + usize::try_from(dice.draw(3)).expect("small");
@@ -201,7 +244,14 @@ fn light(dice: &mut Dice) -> Fault {
             all.truncate(count);
             Fault::Kill(all)
         }
-        4 => Fault::Kill(osds().chain(if dice.draw(2) == 0 { mons().collect() } else { Vec::new() }).collect()),
+        4 => {
+            let others: Vec<Who> = match dice.draw(3) {
+                0 => Vec::new(),
+                1 => mons().collect(),
+                _ => mons().chain(servers()).collect(),
+            };
+            Fault::Kill(osds().chain(others).collect())
+        }
         5 | 6 => Fault::Stop(dice.any()),
         7 | 8 => {
             let rolled = dice.any_order(osds().collect());
@@ -237,7 +287,8 @@ fn light(dice: &mut Dice) -> Fault {
         18 => Fault::Snapshot(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
         19 => Fault::Split(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
         20 => Fault::Pool(PoolEnd::Read),
-        _ => Fault::Pool(PoolEnd::UnderLoad),
+        21 => Fault::Pool(PoolEnd::UnderLoad),
+        _ => of_files(dice),
     }
 }
 
@@ -282,8 +333,15 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
             faults.extend(Some(fault).filter(wanted));
         }
     }
+    // A mount stands still for less than its lease, for longer, and for as long as costs it its session.
+    let longer = faults.iter().any(|fault| fault.is_of_a_mount()) && dice.draw(2) == 0;
+    let lasts_ms = if longer { lasts_ms + LONGER_MS } else { lasts_ms };
     Turn { number, pause_ms, faults, lasts_ms, calm }
 }
+
+/// See there: with it a mount is away for longer than the 10 s after which others need not wait for what it has not
+/// written.
+const LONGER_MS: u64 = 11_000;
 
 #[cfg(test)]
 mod tests {
@@ -299,6 +357,22 @@ mod tests {
         }
         assert_eq!(kinds, KINDS.into_iter().collect());
         assert_ne!(turn(7, 0, &[]), turn(8, 0, &[]));
+    }
+
+    #[test]
+    fn each_server_and_the_mount_are_killed_and_stopped_and_only_that_mount() {
+        let only = ["files".to_owned()];
+        let turns: Vec<Turn> = (0..400).filter(|number| number % 4 != 3).map(|number| turn(3, number, &only)).collect();
+        let faults: Vec<&Fault> = turns.iter().flat_map(|turn| &turn.faults).collect();
+        for who in servers().chain([VICTIM]) {
+            assert!(faults.contains(&&Fault::Kill(vec![who])) && faults.contains(&&Fault::Stop(who)), "{who}");
+        }
+        assert!(faults.contains(&&Fault::Kill(servers().collect())));
+        assert!(!faults.iter().any(|fault| matches!(fault, Fault::Stop(Who::Mount(id)) if *id != 2)));
+        let longest = turns.iter().filter(|turn| turn.lasts_ms > 10_000);
+        assert!(
+            longest.clone().count() > 0 && longest.clone().all(|turn| turn.faults.iter().any(Fault::is_of_a_mount))
+        );
     }
 
     #[test]

@@ -10,13 +10,13 @@
 //! * [`ranks`]: the same of two servers that share a file system, with [`tokens`];
 //! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`victim`]: the third mount.
 
-mod book;
+pub mod book;
 mod many;
 mod model;
-mod pair;
-mod races;
+pub mod pair;
+pub mod races;
 pub mod ranks;
-mod stalls;
+pub mod stalls;
 mod tokens;
 mod victim;
 
