@@ -1,6 +1,7 @@
 //! What a turn of the plan does, and how it is undone.
 
 use super::disks::{Small, flip};
+use super::files::Files;
 use super::load::Passing;
 use super::plan::{Fault, PoolEnd, Region, Turn, Who};
 use super::town::{Town, clean, last_words};
@@ -103,7 +104,12 @@ impl Faults {
                 }
                 Fault::Cut(cut) => match town.net.why_not() {
                     Some(why) => println!("      SKIPPED: no cut: {why}"),
-                    None => town.net.cut(cut)?,
+                    None => {
+                        if fault.is_of_a_mount() {
+                            town.files.iter_mut().for_each(Files::tell_harm);
+                        }
+                        town.net.cut(cut)?;
+                    }
                 },
                 Fault::Disk(who, call, what) => {
                     self.lines.insert(*who, format!("{who}/ {call} {what}"));
@@ -178,14 +184,21 @@ impl Faults {
     /// What is wrong with Nacre.
     pub fn end(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
         // What an operator does needs a majority: processes, network and disks come first.
-        // So does a mount, which needs a server, too.
-        let is_later = |fault: &&Fault| matches!(fault.kind(), "admin" | "pool") || fault.is_of_a_mount();
+        // So does who mounts again, with a server.
+        let is_later = |fault: &&Fault| {
+            matches!(fault.kind(), "admin" | "pool") || matches!(fault, Fault::Kill(_)) && fault.is_of_a_mount()
+        };
         let (later, first): (Vec<&Fault>, Vec<&Fault>) = turn.faults.iter().partition(is_later);
         for fault in first.into_iter().chain(later) {
             match fault {
                 Fault::Kill(all) => all.iter().try_for_each(|who| town.start(*who))?,
                 Fault::Stop(who) => town.signal(*who, "CONT"),
-                Fault::Cut(cut) => town.net.heal(cut),
+                Fault::Cut(cut) => {
+                    town.net.heal(cut);
+                    if fault.is_of_a_mount() {
+                        town.files.iter_mut().for_each(Files::tell_mended);
+                    }
+                }
                 Fault::Disk(who, ..) => {
                     self.lines.remove(who);
                     self.write_lines(town)?;

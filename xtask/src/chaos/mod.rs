@@ -211,6 +211,7 @@ fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, e
         // What a mount had when it was killed, others may wait for in the turn after it.
         let away = turn.faults.iter().any(plan::Fault::is_of_a_mount);
         let bound = eyes::files_bound(away || std::mem::replace(&mut a_mount_was_away, away));
+        let bound = bound + turn.without_servers();
         eyes.files_bound_ms.store(u64::try_from(bound.as_millis()).expect("small"), Ordering::Relaxed);
         faults::turn(town, faults, &turn).with_context(|| format!("in {turn}"))?;
         loads.check().with_context(|| format!("in {turn}"))?;

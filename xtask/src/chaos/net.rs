@@ -1,7 +1,7 @@
 //! Networks that can be cut: as root, a network namespace for each daemon, and one for clients, on one bridge.
 //!
 //! ```text
-//!  clients 127.77.0.250 ─┐                      clients: mounts, too
+//!  clients 127.77.0.250 ─┐                      mounts are clients; the one that is mistreated has a network of its own
 //!  mon.0   127.77.0.1 ───┤ bridge nc23000      a cut: the one that sends has a neighbour's address that nobody bears,
 //!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
 //! ```
@@ -10,7 +10,7 @@
 //! that is unmounted here.
 //! Without root everything is on one loopback, and no cut is possible.
 
-use super::plan::{MONS, OSDS, SERVERS, Who};
+use super::plan::{MONS, OSDS, SERVERS, VICTIM, Who};
 use crate::bounded;
 use anyhow::{Context, Result};
 use std::fmt;
@@ -30,7 +30,7 @@ pub enum Cut {
     OneWay(Who, Who),
     /// Two that do not hear each other.
     Pair(Who, Who),
-    /// One that neither hears nor is heard by other daemons; clients do.
+    /// One that neither hears nor is heard by other daemons; clients do, if it is not one itself.
     Off(Who),
     /// These hear each other and clients, and no other daemon.
     Apart(Vec<Who>),
@@ -56,6 +56,14 @@ fn all() -> impl Iterator<Item = Who> {
 }
 
 impl Cut {
+    /// Those that it says something of.
+    pub fn named(&self) -> Vec<Who> {
+        match self {
+            Self::OneWay(a, b) | Self::Pair(a, b) => vec![*a, *b],
+            Self::Off(who) => vec![*who],
+            Self::Apart(these) => these.clone(),
+        }
+    }
     /// Who is not heard by whom.
     pub fn ways(&self) -> Vec<(Who, Who)> {
         let both = |a: Who, b: Who| [(a, b), (b, a)];
@@ -91,12 +99,13 @@ fn host(who: Who) -> u32 {
         Who::Mon(id) => 1 + id,
         Who::Osd(id) => 1 + MONS + id,
         Who::Mds(id) => 1 + MONS + OSDS + id,
+        VICTIM => 1 + MONS + OSDS + SERVERS,
         Who::Mount(_) => CLIENTS,
     }
 }
 /// All of them.
 fn hosts() -> impl Iterator<Item = u32> {
-    all().map(host).chain([CLIENTS])
+    all().chain([VICTIM]).map(host).chain([CLIENTS])
 }
 
 impl Net {
@@ -218,6 +227,7 @@ mod tests {
         let (a, b) = (Who::Osd(0), Who::Osd(1));
         assert_eq!(Cut::OneWay(a, b).ways(), [(a, b)]);
         assert_eq!(Cut::Pair(a, b).ways().len(), 2);
+        assert!(Cut::Off(VICTIM).ways().contains(&(VICTIM, a)) && !Cut::Off(a).ways().contains(&(a, VICTIM)));
         assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS + SERVERS - 1) as usize);
         let apart = Cut::Apart(vec![a, b]).ways();
         assert!(!apart.contains(&(a, b)) && apart.contains(&(a, Who::Osd(2))) && apart.contains(&(Who::Mon(0), b)));

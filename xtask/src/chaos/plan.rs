@@ -6,14 +6,18 @@
 //! ```
 
 use super::net::Cut;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 /// Monitors of the cluster.
 pub const MONS: u32 = 3;
 /// OSDs of the cluster.
 pub const OSDS: u32 = 4;
-/// Servers of its file system: one has it, the others stand by.
-pub const SERVERS: u32 = 2;
+/// Ranks of its file system, and servers: those that have no rank stand by.
+pub const RANKS: u32 = 2;
+/// See there.
+pub const SERVERS: u32 = 3;
 /// The mount that is mistreated; those before it only see what others meet.
 pub const VICTIM: Who = Who::Mount(2);
 
@@ -108,8 +112,9 @@ impl Fault {
     /// As `--only` names it.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Kill(who) if who.iter().all(|who| who.is_of_files()) => "files",
-            Self::Stop(who) | Self::Cut(Cut::Off(who)) if who.is_of_files() => "files",
+            Self::Kill(who) | Self::Roll(who, _) if who.iter().all(|who| who.is_of_files()) => "files",
+            Self::Stop(who) if who.is_of_files() => "files",
+            Self::Cut(cut) if cut.named().iter().any(|who| who.is_of_files()) => "files",
             Self::Kill(_) => "kill",
             Self::Stop(_) => "stop",
             Self::Roll(..) | Self::RestartAll => "restart",
@@ -126,8 +131,22 @@ impl Fault {
         match self {
             Self::Kill(who) => who.contains(&VICTIM),
             Self::Stop(who) => *who == VICTIM,
+            Self::Cut(cut) => cut.named().contains(&VICTIM),
             _ => false,
         }
+    }
+    /// Servers that are not there for anyone while it lasts.
+    fn servers(&self) -> Vec<Who> {
+        let named = match self {
+            Self::Kill(who) => who.clone(),
+            Self::Stop(who) | Self::Cut(Cut::Off(who)) => vec![*who],
+            _ => Vec::new(),
+        };
+        named.into_iter().filter(|who| matches!(who, Who::Mds(_))).collect()
+    }
+    /// Whether a server is cut off from some only: it goes on, and what needs those waits.
+    fn is_half_cut(&self) -> bool {
+        matches!(self, Self::Cut(Cut::OneWay(a, b) | Cut::Pair(a, b)) if [a, b].iter().any(|who| matches!(who, Who::Mds(_))))
     }
 }
 /// All of [`Fault::kind`].
@@ -169,6 +188,16 @@ pub struct Turn {
     pub lasts_ms: u64,
     /// Whether everything is in order first.
     pub calm: bool,
+}
+
+impl Turn {
+    /// For how long file systems may stand still without a word of health: it knows nothing of servers of file systems.
+    pub fn without_servers(&self) -> Duration {
+        let gone: BTreeSet<Who> = self.faults.iter().flat_map(Fault::servers).collect();
+        let all = gone.len() == SERVERS as usize;
+        let still = all || self.faults.iter().any(Fault::is_half_cut);
+        Duration::from_millis(if still { self.lasts_ms } else { 0 })
+    }
 }
 
 impl fmt::Display for Turn {
@@ -218,17 +247,33 @@ fn servers() -> impl Iterator<Item = Who> {
     (0..SERVERS).map(Who::Mds)
 }
 
-/// A fault of the file system. Which server has it the plan does not know: half of those that are
-/// drawn stand by.
+/// A fault of the file system. Which server has a rank the plan does not know: a third of those that are drawn stand by.
 fn of_files(dice: &mut Dice) -> Fault {
     let server = Who::Mds(u32::try_from(dice.draw(SERVERS.into())).expect("small"));
-    match dice.draw(10) {
+    match dice.draw(16) {
         0..=2 => Fault::Kill(vec![server]),
         3 => Fault::Kill(servers().collect()),
         4 | 5 => Fault::Stop(server),
         6 => Fault::Cut(Cut::Off(server)),
-        7 => Fault::Kill(vec![VICTIM]),
-        8 => Fault::Stop(VICTIM),
+        7 => {
+            let others = dice.any_order(osds().chain(mons()).chain(servers().filter(|who| *who != server)).collect());
+            Fault::Cut(Cut::Pair(server, others[0]))
+        }
+        8 => {
+            // One that has just taken a rank over dies, too.
+            let mut all = dice.any_order(servers().chain(servers()).collect());
+            all.truncate(2 + usize::try_from(dice.draw(4)).expect("small"));
+            Fault::Roll(all, dice.draw(4_000))
+        }
+        9 => Fault::Kill(vec![VICTIM]),
+        10 | 11 => Fault::Stop(VICTIM),
+        12 => Fault::Cut(Cut::Off(VICTIM)),
+        // It hears of no lease, and may go on writing; and the other way round.
+        13 => Fault::Cut(Cut::Pair(VICTIM, server)),
+        14 => {
+            let osd = Who::Osd(dice.osd());
+            Fault::Cut(if dice.draw(2) == 0 { Cut::Pair(VICTIM, osd) } else { Cut::OneWay(osd, VICTIM) })
+        }
         // What was synchronized is there, also when mount and server die at once.
         _ => Fault::Kill(vec![server, VICTIM]),
     }
@@ -320,11 +365,13 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
         let count = [1, 1, 1, 2, 2, 3][usize::try_from(dice.draw(6)).expect("six")];
         faults.extend((0..count).map(|_| light(&mut dice)));
     }
+    let count = if only.is_empty() { 1 } else { faults.len() };
     faults.retain(wanted);
-    // With few kinds most turns would be empty: more is drawn until one fits.
-    for _ in 0..200 {
-        if faults.is_empty() {
-            let fault = if calm {
+    // With few kinds most turns would be empty: more is drawn until as many fit.
+    for tried in 0..200 {
+        if faults.len() < count {
+            // Some kinds are never heavy.
+            let fault = if calm && tried < 50 {
                 let which = dice.draw(4);
                 heavy(&mut dice, which)
             } else {
@@ -368,11 +415,25 @@ mod tests {
             assert!(faults.contains(&&Fault::Kill(vec![who])) && faults.contains(&&Fault::Stop(who)), "{who}");
         }
         assert!(faults.contains(&&Fault::Kill(servers().collect())));
+        assert!(faults.contains(&&Fault::Cut(Cut::Off(VICTIM))));
         assert!(!faults.iter().any(|fault| matches!(fault, Fault::Stop(Who::Mount(id)) if *id != 2)));
         let longest = turns.iter().filter(|turn| turn.lasts_ms > 10_000);
         assert!(
             longest.clone().count() > 0 && longest.clone().all(|turn| turn.faults.iter().any(Fault::is_of_a_mount))
         );
+    }
+
+    #[test]
+    fn file_systems_stand_still_without_a_word_where_no_server_is_left() {
+        let stands = |faults: &[Fault]| {
+            let turn = Turn { number: 0, pause_ms: 0, faults: faults.to_vec(), lasts_ms: 7, calm: false };
+            turn.without_servers() == Duration::from_millis(7)
+        };
+        let [one, two, three] = [0, 1, 2].map(Who::Mds);
+        assert!(stands(&[Fault::Kill(vec![one, two]), Fault::Stop(three)]));
+        assert!(!stands(&[Fault::Kill(vec![one, VICTIM]), Fault::Stop(two), Fault::Cut(Cut::Off(two))]));
+        assert!(stands(&[Fault::Cut(Cut::Pair(one, Who::Osd(0)))]));
+        assert!(!stands(&[Fault::Cut(Cut::Pair(VICTIM, Who::Osd(0)))]));
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Town {
     pub fn start(&mut self, who: Who) -> Result<()> {
         if let Who::Mount(id) = who {
             let Some(mut files) = self.files.take() else { return Ok(()) };
-            let mounted = files.mount(id, || self.command());
+            let mounted = files.mount(id, || self.command_of(who));
             self.files = Some(files);
             return mounted;
         }
@@ -250,6 +250,12 @@ impl Town {
         command.args(["--json", "--cluster"]).arg(&self.dir);
         command
     }
+    /// The same where somebody else is.
+    pub fn command_of(&self, who: Who) -> Command {
+        let mut command = self.net.at(who, &self.nacre);
+        command.args(["--json", "--cluster"]).arg(&self.dir);
+        command
+    }
     /// Runs a command of the cluster.
     ///
     /// # Errors
@@ -262,9 +268,7 @@ impl Town {
     /// # Errors
     /// As [`Self::ask`].
     pub fn ask_at(&self, who: Who, words: &[&str]) -> Result<Value> {
-        let mut command = self.net.at(who, &self.nacre);
-        command.args(["--json", "--cluster"]).arg(&self.dir);
-        succeeds(command.args(words), COMMAND_MAX)
+        succeeds(self.command_of(who).args(words), COMMAND_MAX)
     }
 
     /// Waits; looks meanwhile whether all daemons live.

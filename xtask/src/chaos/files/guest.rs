@@ -173,10 +173,12 @@ impl Guest {
 
 /// Looks at everything that others work on, so that their changes have to be told to this mount, and opens some.
 fn look_around(root: &Path) -> io::Result<()> {
-    // Others remove what was just seen.
-    let gone = |why: &io::Error| matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    for folder in fs::read_dir(root)? {
-        let folder = folder?.path();
+    // Others remove and move what was just seen.
+    let gone = |why: &io::Error| {
+        matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle)
+    };
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
             Err(why) if gone(&why) => continue,
             entries => entries?,
@@ -188,7 +190,9 @@ fn look_around(root: &Path) -> io::Result<()> {
                 Err(why) if gone(&why) => continue,
                 meta => meta?,
             };
-            if meta.is_file() && !read {
+            if meta.is_dir() {
+                folders.push(entry.path());
+            } else if !read {
                 read = true;
                 match fs::read(entry.path()) {
                     Err(why) if !gone(&why) => return Err(why),

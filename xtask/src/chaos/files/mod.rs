@@ -5,7 +5,7 @@
 //!    │   ◀───────────────── a line when it has stopped, or compared ──────────┘                   └──▶ mount.2: the victim
 //!    └─ kills, stops, mounts again: mount.2
 //! ```
-//! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model; [`guest`]: a ledger on the victim that
+//! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model, at each rank and across; [`guest`]: a ledger on the victim that
 //!   another mount reads; [`number`]: counting under a lock; [`excuses`]: what may fail when.
 //!
 //! A program of its own: a process with open files on a mount starts no other one while the mount
@@ -17,7 +17,7 @@ mod number;
 pub mod work;
 mod worlds;
 
-use super::plan::{VICTIM, Who};
+use super::plan::{RANKS, VICTIM, Who};
 use super::town::Town;
 use crate::bounded;
 use crate::cluster::signal;
@@ -41,6 +41,8 @@ const CHECK_MAX: Duration = Duration::from_mins(10);
 const TRIES: u32 = 3;
 /// The mount that nothing has been kept by.
 const FRESH: u32 = 3;
+/// Folders, and their ranks.
+const FOLDERS: [(&str, u32); 4] = [("p0", 0), ("p1", 1), ("zero", 0), ("one", 1)];
 
 /// See the module head. Mounts go first: calls of the program end with them.
 pub struct Files {
@@ -64,15 +66,23 @@ impl Files {
     /// # Errors
     /// When one of these does not happen.
     pub fn begin(town: &Town, seed: u64) -> Result<Self> {
-        town.ask(&["fs", "create", mounted::NAME])?;
-        bounded::until("a server has the file system", SERVED_MAX, || {
+        town.ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
+        bounded::until("servers have all ranks", SERVED_MAX, || {
             let status = town.ask(&["fs", "status", mounted::NAME])?;
             let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
-            Ok(rows.iter().any(|row| row["server"].is_string()).then_some(()))
+            let served = rows.iter().filter(|row| row["server"].is_string()).count();
+            Ok((served == RANKS as usize).then_some(()))
         })?;
         let mut mounts = BTreeMap::new();
-        for id in 0..=VICTIM.parts().1 {
-            mounts.insert(id, mount(town.command(), &town.dir, id)?);
+        for who in (0..=VICTIM.parts().1).map(Who::Mount) {
+            mounts.insert(who.parts().1, mount(town.command_of(who), &town.dir, who.parts().1)?);
+        }
+        for (folder, rank) in FOLDERS {
+            fs::create_dir(place(&town.dir, 0).join(folder)).with_context(|| format!("making {folder}"))?;
+            if rank > 0 {
+                let (path, rank) = (format!("/{folder}"), rank.to_string());
+                town.ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
+            }
         }
         Ok(Self { mounts, work: Work::begin(&town.dir, seed)?, dir: town.dir.clone() })
     }
@@ -118,6 +128,14 @@ impl Files {
     /// Processes of the mounts.
     pub fn pids(&self) -> Vec<(Who, u32)> {
         self.mounts.iter().map(|(id, mount)| (Who::Mount(*id), mount.pid())).collect()
+    }
+    /// That the victim is cut off.
+    pub fn tell_harm(&mut self) {
+        self.work.tell("harm");
+    }
+    /// That it is not any more.
+    pub fn tell_mended(&mut self) {
+        self.work.tell("mended");
     }
     /// That a disk is full, or is not any more.
     pub fn tell_full(&mut self, full: bool) {

@@ -12,7 +12,9 @@ use super::number::Number;
 use super::worlds::{Compared, Worlds};
 use super::{place, waiting};
 use crate::chaos::plan::VICTIM;
+use crate::show::mounts::stale;
 use crate::show::mounts::stalls::Stalls;
+use crate::show::mounts::tokens;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
 use std::fs;
@@ -98,11 +100,15 @@ impl Crew {
             guest: Arc::new(Mutex::new(guest)),
         };
         let places = [first.clone(), second.clone()];
-        for (name, draw) in [("pair-a", seed), ("pair-b", seed + 1)] {
+        tokens::make(&first)?;
+        for (name, draw) in [("zero/pair", seed), ("one/pair", seed + 1)] {
             crew.world(name, &places, move |world| world.pair(draw));
         }
-        crew.world("races", &places, Worlds::races);
-        crew.world("book", &places, Worlds::book);
+        for (name, draw) in [("tokens-1", 1), ("tokens-2", 2)] {
+            crew.world(name, &places, move |world| world.tokens(draw));
+        }
+        crew.world("one/races", &places, Worlds::races);
+        crew.world("zero/book", &places, Worlds::book);
         let (ledgers, number) = (crew.ledgers.clone(), crew.number.clone());
         let (excuses, guest, stop) = (crew.excuses.clone(), crew.guest.clone(), crew.stop.clone());
         crew.thread("guest", Calls::Victims, move |stalls| {
@@ -203,7 +209,8 @@ impl Crew {
         let threads: serde_json::Map<_, _> =
             self.threads.iter().map(|thread| (thread.name.clone(), of(thread))).collect();
         let breaks = self.guest.lock().map_or(0, |guest| guest.breaks);
-        json!({ "threads": threads, "folders_left": self.left.load(Ordering::Relaxed), "victim_failed": breaks })
+        let left = self.left.load(Ordering::Relaxed);
+        json!({ "threads": threads, "folders_left": left, "victim_failed": breaks, "stale_again": stale::count() })
     }
 
     /// Everything that is known, as a mount shows it that has kept nothing.

@@ -8,6 +8,7 @@ use crate::show::mounts::book::Book;
 use crate::show::mounts::pair::Pair;
 use crate::show::mounts::races;
 use crate::show::mounts::stalls::Stalls;
+use crate::show::mounts::tokens;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,24 @@ impl Worlds {
         Ok(Compared::Nothing)
     }
 
+    /// Files that move between folders of two ranks, on one of the mounts.
+    ///
+    /// # Errors
+    /// What a call should not have come to.
+    pub fn tokens(&self, seed: u64) -> Result<Compared> {
+        let root = &self.places[usize::from(seed.is_multiple_of(2))];
+        while let Err(why) = tokens::work(root, seed, &self.stalls, &self.stop) {
+            if !self.excuses.full.holds() {
+                return Err(why);
+            }
+            eprintln!("a disk is full: {why:#}");
+            sleep(PAUSE);
+            // A second name that was about to be removed.
+            tokens::tidy(root, seed);
+        }
+        Ok(Compared::Tokens)
+    }
+
     /// Synchronized records, on the second mount.
     ///
     /// # Errors
@@ -102,6 +121,8 @@ pub enum Compared {
     Pair(String, Box<Pair>),
     /// Records that were acknowledged.
     Books(Vec<(String, Book)>),
+    /// Files that moved.
+    Tokens,
     /// What was to be said was said meanwhile.
     Nothing,
 }
@@ -118,6 +139,7 @@ impl Compared {
                 book.verify(&root.join(name)).with_context(|| name.clone())?;
                 Ok(sum + book.acknowledged as u64)
             }),
+            Self::Tokens => tokens::check(root).map(|()| 0),
             Self::Nothing => Ok(0),
         }
     }

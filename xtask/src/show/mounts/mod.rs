@@ -8,7 +8,7 @@
 //! ```
 //! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
 //! * [`ranks`]: the same of two servers that share a file system, with [`tokens`];
-//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`victim`]: the third mount.
+//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`stale`]: calls made again; [`victim`]: the third mount.
 
 pub mod book;
 mod many;
@@ -16,8 +16,9 @@ mod model;
 pub mod pair;
 pub mod races;
 pub mod ranks;
+pub mod stale;
 pub mod stalls;
-mod tokens;
+pub mod tokens;
 mod victim;
 
 use super::mounted::{self, Mount, SERVERS};
