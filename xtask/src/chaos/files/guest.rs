@@ -118,12 +118,14 @@ impl Guest {
             let ledger = ledgers.begin();
             match self.one(ledger, ledgers, number, stalls, stop)? {
                 Added::Done => {}
-                Added::Failed(why) if excuses.harm.holds() || excuses.full.holds() => {
-                    eprintln!("the victim's {} ends: {why}", name(ledger));
+                Added::Failed(doing, why) if excuses.harm.holds() || excuses.full.holds() => {
+                    eprintln!("the victim's {} ends: {doing}: {why}", name(ledger));
                     self.breaks += 1;
                     sleep(AGAIN);
                 }
-                Added::Failed(why) => bail!("nothing was done to this mount: {}: {why}", name(ledger)),
+                Added::Failed(doing, why) => {
+                    bail!("nothing was done to this mount: {}: {doing}: {why}", name(ledger))
+                }
             }
         }
         Ok(())
@@ -142,32 +144,39 @@ impl Guest {
         let made = stalls.time(|| "a new ledger".to_owned(), || File::create_new(&path));
         let mut file = match made {
             Ok(file) => file,
-            Err(why) => return Ok(Added::Failed(why)),
+            Err(why) => return Ok(Added::Failed("making it", why)),
         };
         for at in 0..OF_ONE {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let what = || format!("record {at} of {}", name(ledger));
-            let mut result = stalls.time(what, || file.write_all(&record(ledger, at)).and_then(|()| file.sync_data()));
-            if result.is_ok() {
-                ledgers.confirm(ledger);
-                result = match at % 16 {
-                    3 => stalls.time(|| "looking around".to_owned(), || look_around(&self.root)),
-                    7 => stalls.time(|| "scratch".to_owned(), || fs::write(folder.join(SCRATCH), [BYTE; UNSAFE])),
-                    11 => match number.add(&folder, stalls)? {
-                        Added::Done => Ok(()),
-                        Added::Failed(why) => Err(why),
-                    },
-                    _ => Ok(()),
-                };
+            let written = stalls.time(what, || file.write_all(&record(ledger, at)).and_then(|()| file.sync_data()));
+            if let Err(why) = written {
+                return Ok(Added::Failed("a record", why));
             }
-            if let Err(why) = result {
-                return Ok(Added::Failed(why));
+            ledgers.confirm(ledger);
+            match self.beside(at, number, stalls)? {
+                Added::Done => sleep(GAP),
+                failed @ Added::Failed(..) => return Ok(failed),
             }
-            sleep(GAP);
         }
         Ok(Added::Done)
+    }
+
+    /// What is done between two records: what other mounts wait for when this one is away.
+    fn beside(&self, at: usize, number: &Number, stalls: &Stalls) -> Result<Added> {
+        let folder = self.root.join(FOLDER);
+        let (doing, done) = match at % 16 {
+            3 => ("looking around", stalls.time(|| "looking around".to_owned(), || look_around(&self.root))),
+            7 => {
+                let scratch = || fs::write(folder.join(SCRATCH), [BYTE; UNSAFE]);
+                ("scratch", stalls.time(|| "scratch".to_owned(), scratch))
+            }
+            11 => return number.add(&folder, stalls),
+            _ => return Ok(Added::Done),
+        };
+        Ok(done.map_or_else(|why| Added::Failed(doing, why), |()| Added::Done))
     }
 }
 
@@ -185,7 +194,10 @@ fn look_around(root: &Path) -> io::Result<()> {
         };
         let mut read = false;
         for entry in entries {
-            let entry = entry?;
+            let entry = match entry {
+                Err(why) if gone(&why) => break,
+                entry => entry?,
+            };
             let meta = match entry.metadata() {
                 Err(why) if gone(&why) => continue,
                 meta => meta?,
@@ -246,8 +258,8 @@ pub fn count(root: &Path, number: &Number, excuses: &Excuses, stalls: &Stalls, s
     while !stop.load(Ordering::Relaxed) {
         match number.add(&root.join(FOLDER), stalls)? {
             Added::Done => sleep(GAP * 20),
-            Added::Failed(_) if excuses.full.holds() => sleep(AGAIN),
-            Added::Failed(why) => bail!("adding to the number: {why}"),
+            Added::Failed(..) if excuses.full.holds() => sleep(AGAIN),
+            Added::Failed(doing, why) => bail!("{doing}: {why}"),
         }
     }
     Ok(())

@@ -30,8 +30,8 @@ pub struct Number {
 pub enum Added {
     /// One was added, and synchronized.
     Done,
-    /// A call failed: whether one was added is not known.
-    Failed(io::Error),
+    /// A call failed, in which part: whether one was added is not known.
+    Failed(&'static str, io::Error),
 }
 
 impl Number {
@@ -52,12 +52,12 @@ impl Number {
         let found = stalls.time(|| "locking the number".to_owned(), || locked(folder));
         let file = match found {
             Ok(file) => file,
-            Err(why) => return Ok(Added::Failed(why)),
+            Err(why) => return Ok(Added::Failed("locking the number", why)),
         };
         match stalls.time(|| "adding to the number".to_owned(), || self.add_to(&file)) {
             Ok(()) => Ok(Added::Done),
             Err(why) if why.get_ref().is_some_and(|inner| inner.is::<Lost>()) => bail!("under a lock: {why}"),
-            Err(why) => Ok(Added::Failed(why)),
+            Err(why) => Ok(Added::Failed("adding to the number", why)),
         }
     }
 
