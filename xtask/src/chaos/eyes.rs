@@ -22,12 +22,12 @@ pub const BOUND: Duration = Duration::from_secs(5);
 /// What a call on a mount may wait for beside operations on objects (docs/files.md): the lease of a server that is
 /// cut off, or stands still, and then until mounts that do not come have lost what they keep.
 const TAKEOVER: Duration = Duration::from_secs(3 + 6);
-/// And where a mount was killed or stood still, for what it keeps and what it has not written.
-const AWAY: Duration = Duration::from_secs(16);
+/// At first nothing was done to anyone: no finding before it is known what was.
+const UNKNOWN: Duration = Duration::from_mins(1);
 
-/// For how long a call on a mount may wait while health says nothing.
-pub fn files_bound(a_mount_was_away: bool) -> Duration {
-    BOUND + TAKEOVER + if a_mount_was_away { AWAY } else { Duration::ZERO }
+/// For how long a call on a mount may wait while health says nothing, with what faults add to it.
+pub fn files_bound(more: Duration) -> Duration {
+    BOUND + TAKEOVER + more
 }
 /// Without an answer for so long health says enough: there is no majority.
 const HEALTH_MAX: Duration = Duration::from_secs(6);
@@ -128,7 +128,7 @@ impl Eyes {
         let (seen, over) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let pids: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
         let (shared, end, daemons) = (seen.clone(), over.clone(), pids.clone());
-        let files_bound_ms = Arc::new(AtomicU64::new(u64::try_from(files_bound(true).as_millis()).expect("small")));
+        let files_bound_ms = Arc::new(AtomicU64::new(u64::try_from(files_bound(UNKNOWN).as_millis()).expect("small")));
         let bound_ms = files_bound_ms.clone();
         let thread = std::thread::spawn(move || {
             let begun = Instant::now();

@@ -199,7 +199,7 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
 /// Turn after turn until the time is up.
 fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, eyes: &Eyes) -> Result<()> {
     let begun = Instant::now();
-    let mut a_mount_was_away = false;
+    let mut before = Duration::ZERO;
     for number in 0.. {
         if begun.elapsed() >= Duration::from_secs(wish.seconds) {
             break;
@@ -208,10 +208,8 @@ fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, e
         println!("  {:6.1} s  {turn}", begun.elapsed().as_secs_f64());
         let pids = town.pids().into_iter().map(|(who, pid)| (who.to_string(), pid)).collect();
         *eyes.pids.lock().expect("nobody panics with it") = pids;
-        // What a mount had when it was killed, others may wait for in the turn after it.
-        let away = turn.faults.iter().any(plan::Fault::is_of_a_mount);
-        let bound = eyes::files_bound(away || std::mem::replace(&mut a_mount_was_away, away));
-        let bound = bound + turn.without_servers();
+        // What waits because of one turn may wait on because of the next one.
+        let bound = eyes::files_bound(turn.holds_files_up() + std::mem::replace(&mut before, turn.holds_files_up()));
         eyes.files_bound_ms.store(u64::try_from(bound.as_millis()).expect("small"), Ordering::Relaxed);
         faults::turn(town, faults, &turn).with_context(|| format!("in {turn}"))?;
         loads.check().with_context(|| format!("in {turn}"))?;

@@ -190,13 +190,18 @@ pub struct Turn {
     pub calm: bool,
 }
 
+/// What a killed mount keeps, and what it has not written, others wait for so long at most (docs/files.md).
+const AWAY: Duration = Duration::from_secs(16);
+
 impl Turn {
-    /// For how long file systems may stand still without a word of health: it knows nothing of servers of file systems.
-    pub fn without_servers(&self) -> Duration {
+    /// For how long a call on a mount may wait for it, beside what any server's end costs, without a word of health:
+    /// that knows nothing of mounts and servers of file systems.
+    pub fn holds_files_up(&self) -> Duration {
         let gone: BTreeSet<Who> = self.faults.iter().flat_map(Fault::servers).collect();
-        let all = gone.len() == SERVERS as usize;
-        let still = all || self.faults.iter().any(Fault::is_half_cut);
-        Duration::from_millis(if still { self.lasts_ms } else { 0 })
+        let no_server = gone.len() == SERVERS as usize || self.faults.iter().any(Fault::is_half_cut);
+        let no_server = Duration::from_millis(if no_server { self.lasts_ms } else { 0 });
+        let mount = if self.faults.iter().any(Fault::is_of_a_mount) { AWAY } else { Duration::ZERO };
+        no_server + mount
     }
 }
 
@@ -424,16 +429,18 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_stand_still_without_a_word_where_no_server_is_left() {
+    fn calls_may_wait_without_a_word_where_no_server_is_left_or_a_mount_is_away() {
         let stands = |faults: &[Fault]| {
             let turn = Turn { number: 0, pause_ms: 0, faults: faults.to_vec(), lasts_ms: 7, calm: false };
-            turn.without_servers() == Duration::from_millis(7)
+            turn.holds_files_up()
         };
         let [one, two, three] = [0, 1, 2].map(Who::Mds);
-        assert!(stands(&[Fault::Kill(vec![one, two]), Fault::Stop(three)]));
-        assert!(!stands(&[Fault::Kill(vec![one, VICTIM]), Fault::Stop(two), Fault::Cut(Cut::Off(two))]));
-        assert!(stands(&[Fault::Cut(Cut::Pair(one, Who::Osd(0)))]));
-        assert!(!stands(&[Fault::Cut(Cut::Pair(VICTIM, Who::Osd(0)))]));
+        let all = Duration::from_millis(7);
+        assert_eq!(stands(&[Fault::Kill(vec![one, two]), Fault::Stop(three)]), all);
+        assert_eq!(stands(&[Fault::Kill(vec![one, VICTIM]), Fault::Stop(two), Fault::Cut(Cut::Off(two))]), AWAY);
+        assert_eq!(stands(&[Fault::Cut(Cut::Pair(one, Who::Osd(0)))]), all);
+        assert_eq!(stands(&[Fault::Cut(Cut::Pair(VICTIM, Who::Osd(0)))]), AWAY);
+        assert_eq!(stands(&[Fault::Kill(vec![Who::Osd(0), Who::Mon(1)])]), Duration::ZERO);
     }
 
     #[test]
