@@ -1,6 +1,7 @@
 //! After the faults: everything is in order, answers in time, is what was acknowledged, from every
 //! member alone, and every store is whole.
 
+use super::files::FRESH;
 use super::load::POOLS;
 use super::plan::{OSDS, Who};
 use super::town::{Town, clean, last_words};
@@ -134,7 +135,7 @@ pub fn judge(town: &mut Town) -> Result<()> {
     let report = succeeds(check.args(["--json", "store", "check"]).arg(&town.dir), CHECK_MAX).context("store check")?;
     ensure!(report["sound"] == true, "a store is damaged that nobody damaged: {report}");
     println!("  all stores are whole");
-    for who in all {
+    for who in all.into_iter().chain((0..=FRESH).map(Who::Mount)) {
         let log = fs::read_to_string(town.log(who)).unwrap_or_default();
         if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
             bail!("{who} panicked: {line} … {}", last_words(&town.log(who)));

@@ -40,7 +40,7 @@ const CHECK_MAX: Duration = Duration::from_mins(10);
 /// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a moment to end.
 const TRIES: u32 = 3;
 /// The mount that nothing has been kept by.
-const FRESH: u32 = 3;
+pub const FRESH: u32 = 3;
 /// Folders, and their ranks.
 const FOLDERS: [(&str, u32); 4] = [("p0", 0), ("p1", 1), ("zero", 0), ("one", 1)];
 
