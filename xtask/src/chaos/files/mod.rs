@@ -18,7 +18,7 @@ pub mod work;
 mod worlds;
 
 use super::plan::{RANKS, VICTIM, Who};
-use super::town::Town;
+use super::town::{Town, last_words};
 use crate::bounded;
 use crate::cluster::signal;
 use crate::show::mounted::{self, Mount};
@@ -39,6 +39,8 @@ const COMPARE_MAX: Duration = Duration::from_mins(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 /// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a moment to end.
 const TRIES: u32 = 3;
+/// What a mount says in the end whose changes were not all safe.
+const LOST: &str = "the last changes may be lost: Input/output error";
 /// The mount that nothing has been kept by.
 pub const FRESH: u32 = 3;
 /// Folders, and their ranks.
@@ -158,7 +160,14 @@ impl Files {
     pub fn finish(&mut self) -> Result<String> {
         let said = self.work.ask("stop", STOP_MAX)?;
         while let Some((id, mount)) = self.mounts.pop_first() {
-            mount.end().with_context(|| format!("mount.{id}"))?;
+            let ended = mount.end().with_context(|| format!("mount.{id}"));
+            let words = last_words(&self.dir.join(format!("mount.{id}.log")));
+            // What the guest never synchronized may have been lost with its session, and nobody was told yet.
+            if Who::Mount(id) == VICTIM && words.contains(LOST) {
+                println!("  {VICTIM}: {words}");
+            } else {
+                ended?;
+            }
         }
         Ok(said)
     }
