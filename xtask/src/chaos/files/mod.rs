@@ -51,6 +51,8 @@ pub struct Files {
     mounts: BTreeMap<u32, Mount>,
     work: Work,
     dir: PathBuf,
+    /// Whether a disk was full.
+    was_full: bool,
 }
 
 /// Where a mount is.
@@ -86,7 +88,7 @@ impl Files {
                 town.ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
             }
         }
-        Ok(Self { mounts, work: Work::begin(&town.dir, seed)?, dir: town.dir.clone() })
+        Ok(Self { mounts, work: Work::begin(&town.dir, seed)?, dir: town.dir.clone(), was_full: false })
     }
 
     /// Mounts it again, with a command of the cluster; nothing if it is mounted.
@@ -141,6 +143,7 @@ impl Files {
     }
     /// That a disk is full, or is not any more.
     pub fn tell_full(&mut self, full: bool) {
+        self.was_full |= full;
         self.work.tell(if full { "full" } else { "room" });
     }
 
@@ -162,9 +165,10 @@ impl Files {
         while let Some((id, mount)) = self.mounts.pop_first() {
             let ended = mount.end().with_context(|| format!("mount.{id}"));
             let words = last_words(&self.dir.join(format!("mount.{id}.log")));
-            // What the guest never synchronized may have been lost with its session, and nobody was told yet.
-            if Who::Mount(id) == VICTIM && words.contains(LOST) {
-                println!("  {VICTIM}: {words}");
+            // What was closed and never synchronized may have been lost with the victim's session, or found no room
+            // on a full disk, and nobody was told yet.
+            if (Who::Mount(id) == VICTIM || self.was_full) && words.contains(LOST) {
+                println!("  {}: {words}", Who::Mount(id));
             } else {
                 ended?;
             }
