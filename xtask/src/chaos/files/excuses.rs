@@ -1,11 +1,20 @@
 //! What may fail, and when: nothing, but where a disk is full, or the victim was mistreated, now or a moment ago.
 
+use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// So long after its end a fault may still be why a call fails: what was written before it is found missing by the
 /// next look, and a mount that was away has to begin a new session.
 const AFTER: Duration = Duration::from_secs(30);
+
+/// What came of calls that may have an excuse.
+pub enum Outcome {
+    /// What they were to do.
+    Done,
+    /// One failed: in doing what, and why.
+    Failed(&'static str, io::Error),
+}
 
 /// Times of one kind of fault.
 #[derive(Default)]

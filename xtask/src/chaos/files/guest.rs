@@ -6,16 +6,16 @@
 //! A ledger ends with the first call that fails. What `fsync` had confirmed before is in it, whoever
 //! reads it, from the moment on that it returned; and of what was not, only a beginning.
 
-use super::excuses::Excuses;
-use super::number::{Added, Number};
+use super::excuses::{Excuses, Outcome};
+use super::number::Number;
 use crate::chaos::plan::Dice;
 use crate::show::mounts::stalls::Stalls;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -97,6 +97,14 @@ fn look(folder: &Path, ledger: usize, confirmed: usize) -> Result<()> {
 pub struct Guest {
     /// The victim's mount.
     pub root: PathBuf,
+    /// What was confirmed there.
+    pub ledgers: Arc<Ledgers>,
+    /// What it adds to.
+    pub number: Arc<Number>,
+    /// What may fail.
+    pub excuses: Arc<Excuses>,
+    /// To end.
+    pub stop: Arc<AtomicBool>,
     /// How often its ledger ended early.
     pub breaks: u64,
 }
@@ -106,24 +114,17 @@ impl Guest {
     ///
     /// # Errors
     /// When a call fails without an excuse, or something confirmed is not there.
-    pub fn work(
-        &mut self,
-        ledgers: &Ledgers,
-        number: &Number,
-        excuses: &Excuses,
-        stalls: &Stalls,
-        stop: &AtomicBool,
-    ) -> Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            let ledger = ledgers.begin();
-            match self.one(ledger, ledgers, number, stalls, stop)? {
-                Added::Done => {}
-                Added::Failed(doing, why) if excuses.harm.holds() || excuses.full.holds() => {
+    pub fn work(&mut self, stalls: &Stalls) -> Result<()> {
+        while !self.stop.load(Ordering::Relaxed) {
+            let ledger = self.ledgers.begin();
+            match self.one(ledger, stalls)? {
+                Outcome::Done => {}
+                Outcome::Failed(doing, why) if self.excuses.harm.holds() || self.excuses.full.holds() => {
                     eprintln!("the victim's {} ends: {doing}: {why}", name(ledger));
                     self.breaks += 1;
                     sleep(AGAIN);
                 }
-                Added::Failed(doing, why) => {
+                Outcome::Failed(doing, why) => {
                     bail!("nothing was done to this mount: {}: {doing}: {why}", name(ledger))
                 }
             }
@@ -131,41 +132,34 @@ impl Guest {
         Ok(())
     }
 
-    fn one(
-        &self,
-        ledger: usize,
-        ledgers: &Ledgers,
-        number: &Number,
-        stalls: &Stalls,
-        stop: &AtomicBool,
-    ) -> Result<Added> {
+    fn one(&self, ledger: usize, stalls: &Stalls) -> Result<Outcome> {
         let folder = self.root.join(FOLDER);
         let path = folder.join(name(ledger));
         let made = stalls.time(|| "a new ledger".to_owned(), || File::create_new(&path));
         let mut file = match made {
             Ok(file) => file,
-            Err(why) => return Ok(Added::Failed("making it", why)),
+            Err(why) => return Ok(Outcome::Failed("making it", why)),
         };
         for at in 0..OF_ONE {
-            if stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) {
                 break;
             }
             let what = || format!("record {at} of {}", name(ledger));
             let written = stalls.time(what, || file.write_all(&record(ledger, at)).and_then(|()| file.sync_data()));
             if let Err(why) = written {
-                return Ok(Added::Failed("a record", why));
+                return Ok(Outcome::Failed("a record", why));
             }
-            ledgers.confirm(ledger);
-            match self.beside(at, number, stalls)? {
-                Added::Done => sleep(GAP),
-                failed @ Added::Failed(..) => return Ok(failed),
+            self.ledgers.confirm(ledger);
+            match self.beside(at, stalls)? {
+                Outcome::Done => sleep(GAP),
+                failed @ Outcome::Failed(..) => return Ok(failed),
             }
         }
-        Ok(Added::Done)
+        Ok(Outcome::Done)
     }
 
     /// What is done between two records: what other mounts wait for when this one is away.
-    fn beside(&self, at: usize, number: &Number, stalls: &Stalls) -> Result<Added> {
+    fn beside(&self, at: usize, stalls: &Stalls) -> Result<Outcome> {
         let folder = self.root.join(FOLDER);
         let (doing, done) = match at % 16 {
             3 => ("looking around", stalls.time(|| "looking around".to_owned(), || look_around(&self.root))),
@@ -173,10 +167,10 @@ impl Guest {
                 let scratch = || fs::write(folder.join(SCRATCH), [BYTE; UNSAFE]);
                 ("scratch", stalls.time(|| "scratch".to_owned(), scratch))
             }
-            11 => return number.add(&folder, stalls),
-            _ => return Ok(Added::Done),
+            11 => return self.number.add(&folder, stalls),
+            _ => return Ok(Outcome::Done),
         };
-        Ok(done.map_or_else(|why| Added::Failed(doing, why), |()| Added::Done))
+        Ok(done.map_or_else(|why| Outcome::Failed(doing, why), |()| Outcome::Done))
     }
 }
 
@@ -257,9 +251,9 @@ pub fn watch(root: &Path, ledgers: &Ledgers, seed: u64, stalls: &Stalls, stop: &
 pub fn count(root: &Path, number: &Number, excuses: &Excuses, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         match number.add(&root.join(FOLDER), stalls)? {
-            Added::Done => sleep(GAP * 20),
-            Added::Failed(..) if excuses.full.holds() => sleep(AGAIN),
-            Added::Failed(doing, why) => bail!("{doing}: {why}"),
+            Outcome::Done => sleep(GAP * 20),
+            Outcome::Failed(..) if excuses.full.holds() => sleep(AGAIN),
+            Outcome::Failed(doing, why) => bail!("{doing}: {why}"),
         }
     }
     Ok(())

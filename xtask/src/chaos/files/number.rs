@@ -3,6 +3,7 @@
 //! Invariant: who has the lock reads at least what was confirmed last. A mount that lost the lock with its
 //! session, goes on and writes what it had read before would break it.
 
+use super::excuses::Outcome;
 use crate::show::mounts::stalls::Stalls;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -26,14 +27,6 @@ pub struct Number {
     confirmed: AtomicU64,
 }
 
-/// What came of it.
-pub enum Added {
-    /// One was added, and synchronized.
-    Done,
-    /// A call failed, in which part: whether one was added is not known.
-    Failed(&'static str, io::Error),
-}
-
 impl Number {
     /// An empty one.
     ///
@@ -44,20 +37,20 @@ impl Number {
         file.write_all_at(&text(0), 0).and_then(|()| file.sync_all()).context("writing the number")
     }
 
-    /// Adds one.
+    /// Adds one, and synchronizes it. Where a call fails, whether it was added is not known.
     ///
     /// # Errors
     /// What cannot be: something confirmed was lost.
-    pub fn add(&self, folder: &Path, stalls: &Stalls) -> Result<Added> {
+    pub fn add(&self, folder: &Path, stalls: &Stalls) -> Result<Outcome> {
         let found = stalls.time(|| "locking the number".to_owned(), || locked(folder));
         let file = match found {
             Ok(file) => file,
-            Err(why) => return Ok(Added::Failed("locking the number", why)),
+            Err(why) => return Ok(Outcome::Failed("locking the number", why)),
         };
         match stalls.time(|| "adding to the number".to_owned(), || self.add_to(&file)) {
-            Ok(()) => Ok(Added::Done),
+            Ok(()) => Ok(Outcome::Done),
             Err(why) if why.get_ref().is_some_and(|inner| inner.is::<Lost>()) => bail!("under a lock: {why}"),
-            Err(why) => Ok(Added::Failed("adding to the number", why)),
+            Err(why) => Ok(Outcome::Failed("adding to the number", why)),
         }
     }
 
@@ -126,7 +119,7 @@ mod tests {
         let (number, stalls) = (Number::default(), Stalls::default());
         Number::make(&folder).expect("made");
         for _ in 0..3 {
-            assert!(matches!(number.add(&folder, &stalls), Ok(Added::Done)));
+            assert!(matches!(number.add(&folder, &stalls), Ok(Outcome::Done)));
         }
         assert_eq!(number.verify(&folder).expect("three"), 3);
         std::fs::write(folder.join(NAME), text(2)).expect("set back");

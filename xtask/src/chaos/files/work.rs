@@ -87,15 +87,22 @@ impl Crew {
         let [first, second, third] = [0, 1, VICTIM.parts().1].map(|id| place(dir, id));
         fs::create_dir(first.join(FOLDER)).context("making the guest's folder")?;
         Number::make(&first.join(FOLDER))?;
-        let guest = Guest { root: third, breaks: 0 };
-        let mut crew = Self {
-            dir: dir.to_owned(),
-            stop: Arc::default(),
-            excuses: Arc::default(),
-            threads: Vec::new(),
-            compared: Vec::new(),
+        let guest = Guest {
+            root: third,
             ledgers: Arc::default(),
             number: Arc::default(),
+            excuses: Arc::default(),
+            stop: Arc::default(),
+            breaks: 0,
+        };
+        let mut crew = Self {
+            dir: dir.to_owned(),
+            stop: guest.stop.clone(),
+            excuses: guest.excuses.clone(),
+            threads: Vec::new(),
+            compared: Vec::new(),
+            ledgers: guest.ledgers.clone(),
+            number: guest.number.clone(),
             left: Arc::default(),
             guest: Arc::new(Mutex::new(guest)),
         };
@@ -109,11 +116,9 @@ impl Crew {
         }
         crew.world("one/races", &places, Worlds::races);
         crew.world("zero/book", &places, Worlds::book);
-        let (ledgers, number) = (crew.ledgers.clone(), crew.number.clone());
-        let (excuses, guest, stop) = (crew.excuses.clone(), crew.guest.clone(), crew.stop.clone());
+        let guest = crew.guest.clone();
         crew.thread("guest", Calls::Victims, move |stalls| {
-            let mut guest = guest.lock().expect("nobody else has it before this ends");
-            guest.work(&ledgers, &number, &excuses, stalls, &stop)
+            guest.lock().expect("nobody else has it before this ends").work(stalls)
         });
         let (ledgers, stop) = (crew.ledgers.clone(), crew.stop.clone());
         let root = first;
