@@ -81,7 +81,7 @@ const VERBS: &[Verb] = &[
     (
         "chaos",
         "[--seconds N] [--seed S] [--only KIND,…] [--plan] [--dir DIR] [--base-port PORT] [--nacre FILE]",
-        "processes killed, stopped, cut off, with failing, full and rotten disks, as the seed says: nothing lost, stale or silent",
+        "processes killed, stopped, cut off, mounts too, with failing, full and rotten disks, as the seed says: nothing lost, stale or silent",
         chaos::run,
     ),
     ("fuzz", "NAME [SECONDS]", "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)", fuzz::run),

@@ -12,13 +12,23 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// For how long an operation may wait while health says nothing of it.
 pub const BOUND: Duration = Duration::from_secs(5);
+/// What a call on a mount may wait for beside operations on objects (docs/files.md): the lease of a server that is
+/// cut off, or stands still, and then until mounts that do not come have lost what they keep.
+const TAKEOVER: Duration = Duration::from_secs(3 + 6);
+/// At first nothing was done to anyone: no finding before it is known what was.
+const UNKNOWN: Duration = Duration::from_mins(1);
+
+/// For how long a call on a mount may wait while health says nothing, with what faults add to it.
+pub fn files_bound(more: Duration) -> Duration {
+    BOUND + TAKEOVER + more
+}
 /// Without an answer for so long health says enough: there is no majority.
 const HEALTH_MAX: Duration = Duration::from_secs(6);
 /// Most memory of a daemon, in KiB.
@@ -55,6 +65,8 @@ pub struct Eyes {
     over: Arc<AtomicBool>,
     /// Processes now, by daemon; the plan's thread keeps them.
     pub pids: Arc<Mutex<Vec<(String, u32)>>>,
+    /// What [`files_bound`] is now, in milliseconds; the plan's thread keeps it.
+    pub files_bound_ms: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -88,10 +100,10 @@ struct Silence {
 
 impl Silence {
     /// A look at a time in seconds; whether what waits longest, for so many milliseconds, has
-    /// waited for too long without a word.
-    fn look(&mut self, at: f64, quiet: bool, oldest: &(u64, String)) -> bool {
+    /// waited for longer than the bound without a word.
+    fn look(&mut self, at: f64, quiet: bool, oldest: &(u64, String), bound: Duration) -> bool {
         self.since = if quiet { self.since.or(Some(at)) } else { None };
-        let bound = BOUND.as_secs_f64();
+        let bound = bound.as_secs_f64();
         let again = self.waited.replace(oldest.clone()).is_some_and(|(ms, what)| what == oldest.1 && ms < oldest.0);
         let silent = self.since.is_some_and(|since| at - since > bound);
         again && silent && oldest.0 as f64 > bound * 1e3
@@ -105,30 +117,47 @@ fn memory(pid: u32) -> Option<u64> {
 }
 
 impl Eyes {
-    /// Begins to look; `health` is what to ask the program, the files say who waits.
-    pub fn open(program: OsString, health: Vec<OsString>, files: Vec<PathBuf>, mut log: File) -> Self {
+    /// Begins to look; `health` is what to ask the program; the files say who waits: for objects, and on mounts.
+    pub fn open(
+        program: OsString,
+        health: Vec<OsString>,
+        objects: Vec<PathBuf>,
+        mount: PathBuf,
+        mut log: File,
+    ) -> Self {
         let (seen, over) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let pids: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
         let (shared, end, daemons) = (seen.clone(), over.clone(), pids.clone());
+        let files_bound_ms = Arc::new(AtomicU64::new(u64::try_from(files_bound(UNKNOWN).as_millis()).expect("small")));
+        let bound_ms = files_bound_ms.clone();
         let thread = std::thread::spawn(move || {
             let begun = Instant::now();
-            let mut silence = Silence::default();
+            let mut silences = [Silence::default(), Silence::default()];
             while !end.load(Ordering::Relaxed) {
                 let answer = bounded::output(Command::new(&program).args(&health), HEALTH_MAX).ok();
                 let answer: Option<Value> = answer.and_then(|output| serde_json::from_slice(&output.stdout).ok());
-                let oldest = oldest(&files).unwrap_or_default();
+                let oldest =
+                    [&objects[..], std::slice::from_ref(&mount)].map(|files| oldest(files).unwrap_or_default());
                 let codes = answer.as_ref().map(codes);
                 let at = begun.elapsed().as_secs_f64();
                 let said = codes.as_ref().map_or("no answer".to_owned(), |codes| codes.join(" "));
-                let _ = writeln!(log, "{at:7.1} s  oldest {:5} ms  {said}  {}", oldest.0, oldest.1);
+                let [object, call] = &oldest;
+                let _ = writeln!(
+                    log,
+                    "{at:7.1} s  oldest {:5} ms, of files {:5} ms  {said}  {}  {}",
+                    object.0, call.0, object.1, call.1
+                );
                 let mut seen = shared.lock().expect("nobody panics with it");
                 seen.looks.0 += 1;
                 seen.looks.1 += u64::from(said.is_empty());
-                seen.longest = seen.longest.clone().max(oldest.clone());
-                if silence.look(at, codes.as_deref().is_some_and(says_nothing), &oldest) {
-                    let finding =
-                        format!("{:.1} s: {} waits for {} ms, and health says only [{said}]", at, oldest.1, oldest.0);
-                    seen.findings.push(finding);
+                let bounds = [BOUND, Duration::from_millis(bound_ms.load(Ordering::Relaxed))];
+                for ((silence, oldest), bound) in silences.iter_mut().zip(oldest).zip(bounds) {
+                    if silence.look(at, codes.as_deref().is_some_and(says_nothing), &oldest, bound) {
+                        let (ms, what) = &oldest;
+                        seen.findings
+                            .push(format!("{at:.1} s: {what} waits for {ms} ms, and health says only [{said}]"));
+                    }
+                    seen.longest = seen.longest.clone().max(oldest);
                 }
                 for (who, pid) in daemons.lock().expect("nobody panics with it").iter() {
                     let Some(now) = memory(*pid) else { continue };
@@ -142,7 +171,7 @@ impl Eyes {
                 std::thread::sleep(Duration::from_secs(1));
             }
         });
-        Self { seen, over, pids, thread: Some(thread) }
+        Self { seen, over, pids, files_bound_ms, thread: Some(thread) }
     }
 
     /// What was found until now.
@@ -188,11 +217,11 @@ mod tests {
     fn waiting_is_a_finding_once_health_has_been_silent_for_as_long() {
         let op = |ms: u64| (ms, "put".to_owned());
         let mut silence = Silence::default();
-        assert!(!silence.look(0.0, false, &op(8_000)) && !silence.look(1.0, true, &op(9_000)));
-        assert!(!silence.look(2.0, true, &op(10_000)) && !silence.look(6.0, true, &op(14_000)));
-        assert!(silence.look(6.5, true, &op(14_500)));
-        assert!(!silence.look(7.5, true, &(5_500, "another put".to_owned())), "seen once");
-        assert!(!silence.look(8.5, true, &op(1_000)) && !silence.look(9.5, false, &op(20_000)));
-        assert!(!silence.look(10.5, true, &op(21_000)), "health said something in between");
+        assert!(!silence.look(0.0, false, &op(8_000), BOUND) && !silence.look(1.0, true, &op(9_000), BOUND));
+        assert!(!silence.look(2.0, true, &op(10_000), BOUND) && !silence.look(6.0, true, &op(14_000), BOUND));
+        assert!(silence.look(6.5, true, &op(14_500), BOUND));
+        assert!(!silence.look(7.5, true, &(5_500, "another put".to_owned()), BOUND), "seen once");
+        assert!(!silence.look(8.5, true, &op(1_000), BOUND) && !silence.look(9.5, false, &op(20_000), BOUND));
+        assert!(!silence.look(10.5, true, &op(21_000), BOUND), "health said something in between");
     }
 }

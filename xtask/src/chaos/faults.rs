@@ -1,6 +1,7 @@
 //! What a turn of the plan does, and how it is undone.
 
 use super::disks::{Small, flip};
+use super::files::Files;
 use super::load::Passing;
 use super::plan::{Fault, PoolEnd, Region, Turn, Who};
 use super::town::{Town, clean, last_words};
@@ -68,22 +69,32 @@ impl Faults {
     pub fn begin(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
         for fault in &turn.faults {
             match fault {
-                Fault::Kill(all) => all.iter().for_each(|who| town.kill(*who)),
-                Fault::Stop(who) => town.signal(*who, "STOP"),
+                Fault::Kill(all) => {
+                    for who in all {
+                        if town.has(*who) {
+                            town.kill(*who)?;
+                        }
+                    }
+                }
+                Fault::Stop(who) => {
+                    if town.has(*who) {
+                        town.signal(*who, "STOP");
+                    }
+                }
                 Fault::Roll(all, gap) => {
                     for (at, who) in all.iter().enumerate() {
                         // Told to end, or killed, by turns.
                         if at % 2 == 0 {
-                            town.end(*who)?
+                            town.end(*who)?;
                         } else {
-                            town.kill(*who)
+                            town.kill(*who)?;
                         }
                         town.start(*who)?;
                         town.wait(Duration::from_millis(*gap))?;
                     }
                 }
                 Fault::RestartAll => {
-                    let all: Vec<Who> = Town::all().collect();
+                    let all = town.all();
                     for who in all.iter().rev() {
                         town.end(*who)?;
                     }
@@ -93,7 +104,12 @@ impl Faults {
                 }
                 Fault::Cut(cut) => match town.net.why_not() {
                     Some(why) => println!("      SKIPPED: no cut: {why}"),
-                    None => town.net.cut(cut)?,
+                    None => {
+                        if fault.is_of_a_mount() {
+                            town.files.iter_mut().for_each(Files::tell_harm);
+                        }
+                        town.net.cut(cut)?;
+                    }
                 },
                 Fault::Disk(who, call, what) => {
                     self.lines.insert(*who, format!("{who}/ {call} {what}"));
@@ -103,6 +119,7 @@ impl Faults {
                 Fault::Full(osd) => {
                     match self.smalls.iter().find(|small| small.has(&town.dir.join(format!("osd.{osd}")))) {
                         Some(small) => {
+                            town.files.iter_mut().for_each(|files| files.tell_full(true));
                             let bytes = small.fill()?;
                             println!("      {} KiB taken", bytes >> 10);
                         }
@@ -167,13 +184,21 @@ impl Faults {
     /// What is wrong with Nacre.
     pub fn end(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
         // What an operator does needs a majority: processes, network and disks come first.
-        let is_operators = |fault: &&Fault| matches!(fault.kind(), "admin" | "pool");
-        let (later, first): (Vec<&Fault>, Vec<&Fault>) = turn.faults.iter().partition(is_operators);
+        // So does who mounts again, with a server.
+        let is_later = |fault: &&Fault| {
+            matches!(fault.kind(), "admin" | "pool") || matches!(fault, Fault::Kill(_)) && fault.is_of_a_mount()
+        };
+        let (later, first): (Vec<&Fault>, Vec<&Fault>) = turn.faults.iter().partition(is_later);
         for fault in first.into_iter().chain(later) {
             match fault {
                 Fault::Kill(all) => all.iter().try_for_each(|who| town.start(*who))?,
                 Fault::Stop(who) => town.signal(*who, "CONT"),
-                Fault::Cut(cut) => town.net.heal(cut),
+                Fault::Cut(cut) => {
+                    town.net.heal(cut);
+                    if fault.is_of_a_mount() {
+                        town.files.iter_mut().for_each(Files::tell_mended);
+                    }
+                }
                 Fault::Disk(who, ..) => {
                     self.lines.remove(who);
                     self.write_lines(town)?;
@@ -188,6 +213,7 @@ impl Faults {
                 Fault::Full(osd) => {
                     let folder = town.dir.join(format!("osd.{osd}"));
                     self.smalls.iter().filter(|small| small.has(&folder)).for_each(Small::free);
+                    town.files.iter_mut().for_each(|files| files.tell_full(false));
                 }
                 Fault::Rot(osd, region, _) => self.replace(town, *osd, *region)?,
                 Fault::Out(osd) => {

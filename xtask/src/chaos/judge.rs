@@ -1,6 +1,7 @@
 //! After the faults: everything is in order, answers in time, is what was acknowledged, from every
 //! member alone, and every store is whole.
 
+use super::files::FRESH;
 use super::load::POOLS;
 use super::plan::{OSDS, Who};
 use super::town::{Town, clean, last_words};
@@ -104,6 +105,15 @@ fn alone(town: &mut Town) -> Result<u64> {
     Ok(objects)
 }
 
+/// The file system is whole, and has what was synchronized.
+fn files(town: &mut Town) -> Result<()> {
+    let Some(mut files) = town.files.take() else { return Ok(()) };
+    let compared = files.judge(|| town.command());
+    town.files = Some(files);
+    println!("  `fs check` finds nothing; a new mount has all that should be there: {}", compared?);
+    Ok(())
+}
+
 /// Everything that can be said of a cluster whose faults are over and whose loads have ended.
 ///
 /// # Errors
@@ -113,9 +123,11 @@ pub fn judge(town: &mut Town) -> Result<()> {
     println!("  HEALTH_OK after {:.1} s", took.as_secs_f64());
     println!("  every group of every pool answers: {} ms at most", serves(town)?);
     println!("  {} objects are as acknowledged", there(town, None)?);
+    files(town)?;
     println!("  {} objects are as acknowledged, read from each member alone", alone(town)?);
     town.until_well(WELL_MAX).context("after each OSD was alone")?;
-    let all: Vec<Who> = Town::all().collect();
+    files(town).context("after each OSD was alone")?;
+    let all = town.all();
     for who in all.iter().rev() {
         town.end(*who)?;
     }
@@ -123,7 +135,7 @@ pub fn judge(town: &mut Town) -> Result<()> {
     let report = succeeds(check.args(["--json", "store", "check"]).arg(&town.dir), CHECK_MAX).context("store check")?;
     ensure!(report["sound"] == true, "a store is damaged that nobody damaged: {report}");
     println!("  all stores are whole");
-    for who in all {
+    for who in all.into_iter().chain((0..=FRESH).map(Who::Mount)) {
         let log = fs::read_to_string(town.log(who)).unwrap_or_default();
         if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
             bail!("{who} panicked: {line} … {}", last_words(&town.log(who)));

@@ -2,15 +2,17 @@
 //! whether anything was lost, stale, hollow or silent.
 //!
 //! ```text
-//!  seed ─▶ plan ─▶ faults ─▶ town (daemons) · net (namespaces) · disks           finding: the folder stays, exit code 1
-//!          loads (ledgers, histories) ─▶ eyes (health against who waits) ─▶ judge (all read back, from each member alone)
+//!  seed ─▶ plan ─▶ faults ─▶ town (daemons, mounts) · net (namespaces) · disks   finding: the folder stays, exit code 1
+//!          loads (ledgers, histories, files) ─▶ eyes (health against who waits) ─▶ judge (all read back, from each member alone)
 //! ```
 //! * [`plan`]: pure: which fault when; [`faults`]: doing and undoing it; [`net`], [`disks`], [`town`]: to what;
-//! * [`load`]: what clients do; [`eyes`]: what health says meanwhile; [`judge`]: what must be so in the end.
+//! * [`load`]: what clients do; [`files`]: what is done on mounts, where this user can mount; [`eyes`]: what health says meanwhile;
+//!   [`judge`]: what must be so in the end.
 
 pub mod disks;
 mod eyes;
 mod faults;
+mod files;
 mod judge;
 mod load;
 mod net;
@@ -18,14 +20,17 @@ pub mod plan;
 mod town;
 
 use crate::show::guard::{self, Guard};
+use crate::show::mounted;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
 use eyes::Eyes;
 use faults::Faults;
+use files::Files;
 use load::Loads;
 use net::Net;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use town::Town;
 
@@ -41,12 +46,22 @@ struct Wish {
     nacre: Option<PathBuf>,
     only: Vec<String>,
     plan: bool,
+    /// The folder of a run whose files are worked on: said by chaos to itself.
+    work: Option<PathBuf>,
 }
 
 impl Wish {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut wish =
-            Self { seconds: 120, seed: 1, dir: None, base_port: 18_500, nacre: None, only: Vec::new(), plan: false };
+        let mut wish = Self {
+            seconds: 120,
+            seed: 1,
+            dir: None,
+            base_port: 18_500,
+            nacre: None,
+            only: Vec::new(),
+            plan: false,
+            work: None,
+        };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
@@ -57,6 +72,7 @@ impl Wish {
                 "--base-port" => wish.base_port = next()?.parse().context("--base-port takes a port number")?,
                 "--nacre" => wish.nacre = Some(PathBuf::from(next()?)),
                 "--plan" => wish.plan = true,
+                "--work" => wish.work = Some(PathBuf::from(next()?)),
                 "--only" => {
                     for kind in next()?.split(',') {
                         ensure!(plan::KINDS.contains(&kind), "--only takes some of {}", plan::KINDS.join(","));
@@ -83,6 +99,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
             println!("{}", plan::turn(wish.seed, number, &wish.only));
         }
         return Ok(());
+    }
+    if let Some(dir) = &wish.work {
+        return files::work::main(dir, wish.seed);
     }
     // Not asked for when everything is given: cargo may not be this user's.
     let nacre = match &wish.nacre {
@@ -123,12 +142,20 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
         println!("SKIPPED: cuts of the network: all daemons are on one loopback: {why}");
     }
     let mut town = Town::make(nacre, dir, net, wish.base_port)?;
+    let why_no_files = mounted::why_not();
+    if let Some(why) = why_no_files {
+        println!("SKIPPED: the file system, its servers and its mounts: {why}");
+    }
+    town.has_servers = why_no_files.is_none();
     let mut faults = Faults::new(&town);
-    for who in Town::all() {
+    for who in town.all() {
         town.start(who)?;
     }
     town.until("all OSDs are up", UP_MAX, |status| status["osds"]["up"].as_u64() == Some(plan::OSDS.into()))?;
     let mut loads = Loads::begin(&town, wish.seconds)?;
+    if town.has_servers {
+        town.files = Some(Files::begin(&town, wish.seed)?);
+    }
     let files = ["data", "small"].map(|pool| dir.join(format!("{pool}.ledger.waiting"))).to_vec();
     let log = fs::File::create(dir.join("eyes.log")).context("writing what is seen")?;
     let eyes = {
@@ -138,7 +165,7 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
             words.get_program().to_owned(),
             words.get_args().map(ToOwned::to_owned).chain(["health".into()]).collect(),
         );
-        Eyes::open(program, words, files, log)
+        Eyes::open(program, words, files, files::waiting(dir), log)
     };
     let result = turns(wish, &mut town, &mut faults, &mut loads, &eyes);
     if result.is_err() {
@@ -147,12 +174,16 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
     result?;
     town.wait(Duration::from_secs(6))?;
     let found = loads.finish(nacre)?;
+    let of_files = town.files.as_mut().map(Files::finish).transpose()?;
     let seen = eyes.close();
     if let Some(finding) = seen.findings.first() {
         bail!("{finding}");
     }
     for (name, value) in found {
         println!("  {name}: {value}");
+    }
+    if let Some(said) = of_files {
+        println!("  files: {said}");
     }
     println!(
         "  looked {} times, {} times all was well; the longest wait that was seen: {} ms ({})",
@@ -168,6 +199,7 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
 /// Turn after turn until the time is up.
 fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, eyes: &Eyes) -> Result<()> {
     let begun = Instant::now();
+    let mut before = Duration::ZERO;
     for number in 0.. {
         if begun.elapsed() >= Duration::from_secs(wish.seconds) {
             break;
@@ -176,6 +208,9 @@ fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, e
         println!("  {:6.1} s  {turn}", begun.elapsed().as_secs_f64());
         let pids = town.pids().into_iter().map(|(who, pid)| (who.to_string(), pid)).collect();
         *eyes.pids.lock().expect("nobody panics with it") = pids;
+        // What waits because of one turn may wait on because of the next one.
+        let bound = eyes::files_bound(turn.holds_files_up() + std::mem::replace(&mut before, turn.holds_files_up()));
+        eyes.files_bound_ms.store(u64::try_from(bound.as_millis()).expect("small"), Ordering::Relaxed);
         faults::turn(town, faults, &turn).with_context(|| format!("in {turn}"))?;
         loads.check().with_context(|| format!("in {turn}"))?;
         if let Some(finding) = eyes.finding() {

@@ -1,14 +1,16 @@
 //! Networks that can be cut: as root, a network namespace for each daemon, and one for clients, on one bridge.
 //!
 //! ```text
-//!  clients 127.77.0.250 ─┐
+//!  clients 127.77.0.250 ─┐                      mounts are clients; the one that is mistreated has a network of its own
 //!  mon.0   127.77.0.1 ───┤ bridge nc23000      a cut: the one that sends has a neighbour's address that nobody bears,
 //!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
 //! ```
 //! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`).
+//! Programs are led there by `nsenter`: `ip netns exec` gives each mounts of its own, which would keep a file system
+//! that is unmounted here.
 //! Without root everything is on one loopback, and no cut is possible.
 
-use super::plan::{MONS, OSDS, Who};
+use super::plan::{MONS, OSDS, SERVERS, VICTIM, Who};
 use crate::bounded;
 use anyhow::{Context, Result};
 use std::fmt;
@@ -28,7 +30,7 @@ pub enum Cut {
     OneWay(Who, Who),
     /// Two that do not hear each other.
     Pair(Who, Who),
-    /// One that neither hears nor is heard by other daemons; clients do.
+    /// One that neither hears nor is heard by other daemons; clients do, if it is not one itself.
     Off(Who),
     /// These hear each other and clients, and no other daemon.
     Apart(Vec<Who>),
@@ -48,11 +50,20 @@ impl fmt::Display for Cut {
     }
 }
 
+/// All that listen.
 fn all() -> impl Iterator<Item = Who> {
-    (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd))
+    (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd)).chain((0..SERVERS).map(Who::Mds))
 }
 
 impl Cut {
+    /// Those that it says something of.
+    pub fn named(&self) -> Vec<Who> {
+        match self {
+            Self::OneWay(a, b) | Self::Pair(a, b) => vec![*a, *b],
+            Self::Off(who) => vec![*who],
+            Self::Apart(these) => these.clone(),
+        }
+    }
     /// Who is not heard by whom.
     pub fn ways(&self) -> Vec<(Who, Who)> {
         let both = |a: Who, b: Who| [(a, b), (b, a)];
@@ -82,12 +93,19 @@ fn ip(words: &str) -> Result<()> {
     run("ip", &words.split(' ').collect::<Vec<_>>()).map(drop)
 }
 
-/// The last part of a daemon's address: they follow each other as `cluster init` numbers them.
+/// The last part of a daemon's address: they follow each other as `cluster init` numbers them, servers behind them.
 fn host(who: Who) -> u32 {
     match who {
         Who::Mon(id) => 1 + id,
         Who::Osd(id) => 1 + MONS + id,
+        Who::Mds(id) => 1 + MONS + OSDS + id,
+        VICTIM => 1 + MONS + OSDS + SERVERS,
+        Who::Mount(_) => CLIENTS,
     }
+}
+/// All of them.
+fn hosts() -> impl Iterator<Item = u32> {
+    all().chain([VICTIM]).map(host).chain([CLIENTS])
 }
 
 impl Net {
@@ -129,7 +147,7 @@ impl Net {
         let bridge = self.bridge();
         ip(&format!("link add {bridge} type bridge"))?;
         ip(&format!("link set {bridge} up"))?;
-        for host in (1..=MONS + OSDS).chain([CLIENTS]) {
+        for host in hosts() {
             let (name, link) = (self.name(host), format!("{bridge}-{host}"));
             ip(&format!("netns add {name}"))?;
             ip(&format!("link add {link} type veth peer name e0 netns {name}"))?;
@@ -149,7 +167,7 @@ impl Net {
     }
 
     fn remove(&self) {
-        for host in (1..=MONS + OSDS).chain([CLIENTS]) {
+        for host in hosts() {
             let _ = ip(&format!("netns del {}", self.name(host)));
         }
         let _ = ip(&format!("link del {}", self.bridge()));
@@ -159,8 +177,8 @@ impl Net {
         if self.why_not.is_some() {
             return Command::new(program);
         }
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name(host)]).arg(program);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/var/run/netns/{}", self.name(host))).arg(program);
         command
     }
     /// A program beside a daemon. It takes the place of the one that leads it there: its process id is the child's.
@@ -209,7 +227,8 @@ mod tests {
         let (a, b) = (Who::Osd(0), Who::Osd(1));
         assert_eq!(Cut::OneWay(a, b).ways(), [(a, b)]);
         assert_eq!(Cut::Pair(a, b).ways().len(), 2);
-        assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS - 1) as usize);
+        assert!(Cut::Off(VICTIM).ways().contains(&(VICTIM, a)) && !Cut::Off(a).ways().contains(&(a, VICTIM)));
+        assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS + SERVERS - 1) as usize);
         let apart = Cut::Apart(vec![a, b]).ways();
         assert!(!apart.contains(&(a, b)) && apart.contains(&(a, Who::Osd(2))) && apart.contains(&(Who::Mon(0), b)));
     }

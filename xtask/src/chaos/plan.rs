@@ -6,28 +6,46 @@
 //! ```
 
 use super::net::Cut;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 /// Monitors of the cluster.
 pub const MONS: u32 = 3;
 /// OSDs of the cluster.
 pub const OSDS: u32 = 4;
+/// Ranks of its file system, and servers: those that have no rank stand by.
+pub const RANKS: u32 = 2;
+/// See there.
+pub const SERVERS: u32 = 3;
+/// The mount that is mistreated; those before it only see what others meet.
+pub const VICTIM: Who = Who::Mount(2);
 
-/// A daemon.
+/// A daemon, or the process of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// A monitor.
     Mon(u32),
     /// An OSD.
     Osd(u32),
+    /// A server of the file system.
+    Mds(u32),
+    /// A mount of it.
+    Mount(u32),
 }
 impl Who {
-    /// `mon` or `osd`, and its number.
+    /// `mon`, `osd`, `mds` or `mount`, and its number.
     pub fn parts(self) -> (&'static str, u32) {
         match self {
             Self::Mon(id) => ("mon", id),
             Self::Osd(id) => ("osd", id),
+            Self::Mds(id) => ("mds", id),
+            Self::Mount(id) => ("mount", id),
         }
+    }
+    /// Whether it is there only where a file system can be mounted.
+    pub fn is_of_files(self) -> bool {
+        matches!(self, Self::Mds(_) | Self::Mount(_))
     }
 }
 impl fmt::Display for Who {
@@ -94,6 +112,9 @@ impl Fault {
     /// As `--only` names it.
     pub fn kind(&self) -> &'static str {
         match self {
+            Self::Kill(who) | Self::Roll(who, _) if who.iter().all(|who| who.is_of_files()) => "files",
+            Self::Stop(who) if who.is_of_files() => "files",
+            Self::Cut(cut) if cut.named().iter().any(|who| who.is_of_files()) => "files",
             Self::Kill(_) => "kill",
             Self::Stop(_) => "stop",
             Self::Roll(..) | Self::RestartAll => "restart",
@@ -105,9 +126,31 @@ impl Fault {
             Self::Snapshot(_) | Self::Split(_) | Self::Pool(_) => "pool",
         }
     }
+    /// Whether it is done to a mount.
+    pub fn is_of_a_mount(&self) -> bool {
+        match self {
+            Self::Kill(who) => who.contains(&VICTIM),
+            Self::Stop(who) => *who == VICTIM,
+            Self::Cut(cut) => cut.named().contains(&VICTIM),
+            _ => false,
+        }
+    }
+    /// Servers that are not there for anyone while it lasts.
+    fn servers(&self) -> Vec<Who> {
+        let named = match self {
+            Self::Kill(who) => who.clone(),
+            Self::Stop(who) | Self::Cut(Cut::Off(who)) => vec![*who],
+            _ => Vec::new(),
+        };
+        named.into_iter().filter(|who| matches!(who, Who::Mds(_))).collect()
+    }
+    /// Whether a server is cut off from some only: it goes on, and what needs those waits.
+    fn is_half_cut(&self) -> bool {
+        matches!(self, Self::Cut(Cut::OneWay(a, b) | Cut::Pair(a, b)) if [a, b].iter().any(|who| matches!(who, Who::Mds(_))))
+    }
 }
 /// All of [`Fault::kind`].
-pub const KINDS: [&str; 9] = ["kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool"];
+pub const KINDS: [&str; 10] = ["kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool", "files"];
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,6 +188,21 @@ pub struct Turn {
     pub lasts_ms: u64,
     /// Whether everything is in order first.
     pub calm: bool,
+}
+
+/// What a killed mount keeps, and what it has not written, others wait for so long at most (docs/files.md).
+const AWAY: Duration = Duration::from_secs(16);
+
+impl Turn {
+    /// For how long a call on a mount may wait for it, beside what any server's end costs, without a word of health:
+    /// that knows nothing of mounts and servers of file systems.
+    pub fn holds_files_up(&self) -> Duration {
+        let gone: BTreeSet<Who> = self.faults.iter().flat_map(Fault::servers).collect();
+        let no_server = gone.len() == SERVERS as usize || self.faults.iter().any(Fault::is_half_cut);
+        let no_server = Duration::from_millis(if no_server { self.lasts_ms } else { 0 });
+        let mount = if self.faults.iter().any(Fault::is_of_a_mount) { AWAY } else { Duration::ZERO };
+        no_server + mount
+    }
 }
 
 impl fmt::Display for Turn {
@@ -190,10 +248,45 @@ fn osds() -> impl Iterator<Item = Who> {
 fn mons() -> impl Iterator<Item = Who> {
     (0..MONS).map(Who::Mon)
 }
+fn servers() -> impl Iterator<Item = Who> {
+    (0..SERVERS).map(Who::Mds)
+}
+
+/// A fault of the file system. Which server has a rank the plan does not know: a third of those that are drawn stand by.
+fn of_files(dice: &mut Dice) -> Fault {
+    let server = Who::Mds(u32::try_from(dice.draw(SERVERS.into())).expect("small"));
+    match dice.draw(16) {
+        0..=2 => Fault::Kill(vec![server]),
+        3 => Fault::Kill(servers().collect()),
+        4 | 5 => Fault::Stop(server),
+        6 => Fault::Cut(Cut::Off(server)),
+        7 => {
+            let others = dice.any_order(osds().chain(mons()).chain(servers().filter(|who| *who != server)).collect());
+            Fault::Cut(Cut::Pair(server, others[0]))
+        }
+        8 => {
+            // One that has just taken a rank over dies, too.
+            let mut all = dice.any_order(servers().chain(servers()).collect());
+            all.truncate(2 + usize::try_from(dice.draw(4)).expect("small"));
+            Fault::Roll(all, dice.draw(4_000))
+        }
+        9 => Fault::Kill(vec![VICTIM]),
+        10 | 11 => Fault::Stop(VICTIM),
+        12 => Fault::Cut(Cut::Off(VICTIM)),
+        // It hears of no lease, and may go on writing; and the other way round.
+        13 => Fault::Cut(Cut::Pair(VICTIM, server)),
+        14 => {
+            let osd = Who::Osd(dice.osd());
+            Fault::Cut(if dice.draw(2) == 0 { Cut::Pair(VICTIM, osd) } else { Cut::OneWay(osd, VICTIM) })
+        }
+        // What was synchronized is there, also when mount and server die at once.
+        _ => Fault::Kill(vec![server, VICTIM]),
+    }
+}
 
 /// A fault that may come together with others.
 fn light(dice: &mut Dice) -> Fault {
-    match dice.draw(22) {
+    match dice.draw(28) {
         0..=2 => Fault::Kill(vec![dice.any()]),
         3 => {
             let count = 2 + usize::try_from(dice.draw(3)).expect("small");
@@ -201,7 +294,14 @@ fn light(dice: &mut Dice) -> Fault {
             all.truncate(count);
             Fault::Kill(all)
         }
-        4 => Fault::Kill(osds().chain(if dice.draw(2) == 0 { mons().collect() } else { Vec::new() }).collect()),
+        4 => {
+            let others: Vec<Who> = match dice.draw(3) {
+                0 => Vec::new(),
+                1 => mons().collect(),
+                _ => mons().chain(servers()).collect(),
+            };
+            Fault::Kill(osds().chain(others).collect())
+        }
         5 | 6 => Fault::Stop(dice.any()),
         7 | 8 => {
             let rolled = dice.any_order(osds().collect());
@@ -237,7 +337,8 @@ fn light(dice: &mut Dice) -> Fault {
         18 => Fault::Snapshot(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
         19 => Fault::Split(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
         20 => Fault::Pool(PoolEnd::Read),
-        _ => Fault::Pool(PoolEnd::UnderLoad),
+        21 => Fault::Pool(PoolEnd::UnderLoad),
+        _ => of_files(dice),
     }
 }
 
@@ -269,11 +370,13 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
         let count = [1, 1, 1, 2, 2, 3][usize::try_from(dice.draw(6)).expect("six")];
         faults.extend((0..count).map(|_| light(&mut dice)));
     }
+    let count = if only.is_empty() { 1 } else { faults.len() };
     faults.retain(wanted);
-    // With few kinds most turns would be empty: more is drawn until one fits.
-    for _ in 0..200 {
-        if faults.is_empty() {
-            let fault = if calm {
+    // With few kinds most turns would be empty: more is drawn until as many fit.
+    for tried in 0..200 {
+        if faults.len() < count {
+            // Some kinds are never heavy.
+            let fault = if calm && tried < 50 {
                 let which = dice.draw(4);
                 heavy(&mut dice, which)
             } else {
@@ -282,8 +385,15 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
             faults.extend(Some(fault).filter(wanted));
         }
     }
+    // A mount stands still for less than its lease, for longer, and for as long as costs it its session.
+    let longer = faults.iter().any(|fault| fault.is_of_a_mount()) && dice.draw(2) == 0;
+    let lasts_ms = if longer { lasts_ms + LONGER_MS } else { lasts_ms };
     Turn { number, pause_ms, faults, lasts_ms, calm }
 }
+
+/// See there: with it a mount is away for longer than the 10 s after which others need not wait for what it has not
+/// written.
+const LONGER_MS: u64 = 11_000;
 
 #[cfg(test)]
 mod tests {
@@ -299,6 +409,38 @@ mod tests {
         }
         assert_eq!(kinds, KINDS.into_iter().collect());
         assert_ne!(turn(7, 0, &[]), turn(8, 0, &[]));
+    }
+
+    #[test]
+    fn each_server_and_the_mount_are_killed_and_stopped_and_only_that_mount() {
+        let only = ["files".to_owned()];
+        let turns: Vec<Turn> = (0..400).filter(|number| number % 4 != 3).map(|number| turn(3, number, &only)).collect();
+        let faults: Vec<&Fault> = turns.iter().flat_map(|turn| &turn.faults).collect();
+        for who in servers().chain([VICTIM]) {
+            assert!(faults.contains(&&Fault::Kill(vec![who])) && faults.contains(&&Fault::Stop(who)), "{who}");
+        }
+        assert!(faults.contains(&&Fault::Kill(servers().collect())));
+        assert!(faults.contains(&&Fault::Cut(Cut::Off(VICTIM))));
+        assert!(!faults.iter().any(|fault| matches!(fault, Fault::Stop(Who::Mount(id)) if *id != 2)));
+        let longest = turns.iter().filter(|turn| turn.lasts_ms > 10_000);
+        assert!(
+            longest.clone().count() > 0 && longest.clone().all(|turn| turn.faults.iter().any(Fault::is_of_a_mount))
+        );
+    }
+
+    #[test]
+    fn calls_may_wait_without_a_word_where_no_server_is_left_or_a_mount_is_away() {
+        let stands = |faults: &[Fault]| {
+            let turn = Turn { number: 0, pause_ms: 0, faults: faults.to_vec(), lasts_ms: 7, calm: false };
+            turn.holds_files_up()
+        };
+        let [one, two, three] = [0, 1, 2].map(Who::Mds);
+        let all = Duration::from_millis(7);
+        assert_eq!(stands(&[Fault::Kill(vec![one, two]), Fault::Stop(three)]), all);
+        assert_eq!(stands(&[Fault::Kill(vec![one, VICTIM]), Fault::Stop(two), Fault::Cut(Cut::Off(two))]), AWAY);
+        assert_eq!(stands(&[Fault::Cut(Cut::Pair(one, Who::Osd(0)))]), all);
+        assert_eq!(stands(&[Fault::Cut(Cut::Pair(VICTIM, Who::Osd(0)))]), AWAY);
+        assert_eq!(stands(&[Fault::Kill(vec![Who::Osd(0), Who::Mon(1)])]), Duration::ZERO);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The daemons of a run, each a process, where its network is; who may end, and who ended although nobody asked.
 
+use super::files::Files;
 use super::net::Net;
-use super::plan::{MONS, OSDS, Who};
+use super::plan::{MONS, OSDS, SERVERS, Who};
 use crate::bounded;
 use crate::cluster::{ended_well, signal, succeeds};
 use anyhow::{Context, Result, bail, ensure};
@@ -27,6 +28,10 @@ pub struct Town {
     pub dir: PathBuf,
     /// Its networks.
     pub net: Net,
+    /// Its file system, from when it is mounted on; where none can be, there are no servers either.
+    pub files: Option<Files>,
+    /// Whether there are servers of it.
+    pub has_servers: bool,
     daemons: BTreeMap<Who, Child>,
     /// How many daemons were started.
     starts: u64,
@@ -74,11 +79,23 @@ impl Town {
             init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
         }
         succeeds(&mut init, COMMAND_MAX)?;
+        if net.why_not().is_none() {
+            // A server listens where the first monitor does. Each has a configuration, in which that is its own
+            // network; the other monitors tell it where the first one is.
+            let path = dir.join("cluster.toml");
+            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            for who in (0..SERVERS).map(Who::Mds) {
+                let own = text.replace(&net.address(Who::Mon(0)), &net.address(who));
+                fs::write(dir.join(format!("{who}.toml")), own).context("writing a server's configuration")?;
+            }
+        }
         let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
         Ok(Self {
             nacre,
             dir,
             net,
+            files: None,
+            has_servers: false,
             daemons: BTreeMap::new(),
             starts: 0,
             may_end: BTreeSet::new(),
@@ -96,8 +113,25 @@ impl Town {
         self.dir.join(format!("{who}.log"))
     }
     /// All daemons that there should be.
-    pub fn all() -> impl Iterator<Item = Who> {
-        (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd))
+    pub fn all(&self) -> Vec<Who> {
+        let servers = if self.has_servers { SERVERS } else { 0 };
+        (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd)).chain((0..servers).map(Who::Mds)).collect()
+    }
+    /// Whether it is there to be mistreated; says so if it is not.
+    pub fn has(&self, who: Who) -> bool {
+        let has = match who {
+            Who::Mds(_) => self.has_servers,
+            Who::Mount(_) => self.files.is_some(),
+            Who::Mon(_) | Who::Osd(_) => true,
+        };
+        if !has {
+            println!("      SKIPPED: there is no {who}");
+        }
+        has
+    }
+    fn config(&self, who: Who) -> PathBuf {
+        let own = self.dir.join(format!("{who}.toml"));
+        if own.exists() { own } else { self.dir.clone() }
     }
 
     /// Starts a daemon unless it runs.
@@ -105,13 +139,19 @@ impl Town {
     /// # Errors
     /// When it does not start.
     pub fn start(&mut self, who: Who) -> Result<()> {
-        if self.daemons.contains_key(&who) {
+        if let Who::Mount(id) = who {
+            let Some(mut files) = self.files.take() else { return Ok(()) };
+            let mounted = files.mount(id, || self.command_of(who));
+            self.files = Some(files);
+            return mounted;
+        }
+        if self.daemons.contains_key(&who) || !self.all().contains(&who) {
             return Ok(());
         }
         let log = File::options().create(true).append(true).open(self.log(who)).context("opening a log")?;
         let (kind, id) = who.parts();
         let mut command = self.net.at(who, &self.nacre);
-        command.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.dir);
+        command.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(self.config(who));
         command.env("NACRE_DEVICE_FAULTS", self.faults_file()).env("RUST_BACKTRACE", "1");
         self.starts += 1;
         command.env("NACRE_CLOCK_SKEW_MS", skew_ms(self.starts).to_string());
@@ -128,19 +168,29 @@ impl Town {
     }
     /// Processes.
     pub fn pids(&self) -> Vec<(Who, u32)> {
-        self.daemons.iter().map(|(who, child)| (*who, child.id())).collect()
+        let daemons = self.daemons.iter().map(|(who, child)| (*who, child.id()));
+        daemons.chain(self.files.iter().flat_map(Files::pids)).collect()
     }
 
     /// `kill -9`; nothing if it does not run.
-    pub fn kill(&mut self, who: Who) {
+    ///
+    /// # Errors
+    /// When a mount had ended by itself.
+    pub fn kill(&mut self, who: Who) -> Result<()> {
+        if let (Who::Mount(id), Some(files)) = (who, &mut self.files) {
+            return files.kill(id);
+        }
         if let Some(mut child) = self.daemons.remove(&who) {
             let _ = child.kill();
             let _ = child.wait();
         }
+        Ok(())
     }
     /// Sends a signal; nothing if it does not run.
-    pub fn signal(&self, who: Who, name: &str) {
-        if let Some(child) = self.daemons.get(&who) {
+    pub fn signal(&mut self, who: Who, name: &str) {
+        if let (Who::Mount(id), Some(files)) = (who, &mut self.files) {
+            files.signal(id, name);
+        } else if let Some(child) = self.daemons.get(&who) {
             let _ = signal(child.id(), name);
         }
     }
@@ -191,12 +241,18 @@ impl Town {
             println!("      {who} ended, as its disk makes it ({status}): {words}");
             self.ended.insert(who);
         }
-        Ok(())
+        self.files.as_mut().map_or(Ok(()), Files::check)
     }
 
     /// `nacre --json --cluster DIR`, as a client.
     pub fn command(&self) -> Command {
         let mut command = self.net.client(&self.nacre);
+        command.args(["--json", "--cluster"]).arg(&self.dir);
+        command
+    }
+    /// The same where somebody else is.
+    pub fn command_of(&self, who: Who) -> Command {
+        let mut command = self.net.at(who, &self.nacre);
         command.args(["--json", "--cluster"]).arg(&self.dir);
         command
     }
@@ -212,9 +268,7 @@ impl Town {
     /// # Errors
     /// As [`Self::ask`].
     pub fn ask_at(&self, who: Who, words: &[&str]) -> Result<Value> {
-        let mut command = self.net.at(who, &self.nacre);
-        command.args(["--json", "--cluster"]).arg(&self.dir);
-        succeeds(command.args(words), COMMAND_MAX)
+        succeeds(self.command_of(who).args(words), COMMAND_MAX)
     }
 
     /// Waits; looks meanwhile whether all daemons live.

@@ -29,15 +29,22 @@ const CHECK_MAX: Duration = Duration::from_mins(10);
 
 /// Whether this process may mount anything here; says why not, loudly.
 pub fn is_possible(site: &mut Site, what: &str) -> bool {
-    let why = if !is_root() {
-        "only root may mount"
+    let why = why_not();
+    if let Some(why) = why {
+        site.figures.skipped(what, why);
+    }
+    why.is_none()
+}
+
+/// Why this process may not mount anything here; none: it may.
+pub fn why_not() -> Option<&'static str> {
+    if !is_root() {
+        Some("only root may mount")
     } else if !Path::new("/dev/fuse").exists() {
-        "there is no /dev/fuse"
+        Some("there is no /dev/fuse")
     } else {
-        return true;
-    };
-    site.figures.skipped(what, why);
-    false
+        None
+    }
 }
 
 /// Starts a cluster of a monitor, three OSDs and two servers, with a file system that one of them has.
@@ -109,16 +116,22 @@ impl Mount {
     /// # Errors
     /// When it is not mounted in time.
     pub fn new(cluster: &Cluster, dir: &Path) -> Result<Self> {
-        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let path = cluster.dir().join(format!("mount.{name}.log"));
-        let log = File::options().create(true).append(true).open(&path);
-        let log = log.with_context(|| format!("opening {}", path.display()))?;
-        let mut command = cluster.command();
+        Self::with(cluster.command(), dir, &cluster.dir().join(format!("mount.{name}.log")))
+    }
+
+    /// The same with a command of the cluster to which the arguments are added, and a log.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with(mut command: Command, dir: &Path, log: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let out = File::options().create(true).append(true).open(log);
+        let out = out.with_context(|| format!("opening {}", log.display()))?;
         command.args(["mount", "-f", "--fs", NAME, "-o", "allow_other"]).arg(dir);
-        command.stdin(Stdio::null()).stdout(log.try_clone().context("using a file twice")?).stderr(log);
+        command.stdin(Stdio::null()).stdout(out.try_clone().context("using a file twice")?).stderr(out);
         let child = command.spawn().context("nacre does not start")?;
-        Self::await_mounted(child, dir, &path)
+        Self::await_mounted(child, dir, log)
     }
 
     /// A process that mounts the folder, waited for.
@@ -157,13 +170,23 @@ impl Mount {
         Ok(())
     }
 
+    /// Holds it to run.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn must_run(&mut self) -> Result<()> {
+        match self.child.try_wait().context("waiting for a mount")? {
+            None => Ok(()),
+            Some(status) => bail!("a mount had ended by itself ({status}): see its log"),
+        }
+    }
+
     /// Kills its process as a crash would; gives when that was.
     ///
     /// # Errors
     /// When it does not run.
     pub fn kill(mut self) -> Result<Instant> {
-        let ended = self.child.try_wait().context("waiting for a mount")?;
-        ensure!(ended.is_none(), "a mount had ended by itself: see its log");
+        self.must_run()?;
         self.child.kill().context("killing a mount")?;
         Ok(Instant::now())
     }

@@ -8,16 +8,17 @@
 //! ```
 //! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
 //! * [`ranks`]: the same of two servers that share a file system, with [`tokens`];
-//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`victim`]: the third mount.
+//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`stale`]: calls made again; [`victim`]: the third mount.
 
-mod book;
+pub mod book;
 mod many;
 mod model;
-mod pair;
-mod races;
+pub mod pair;
+pub mod races;
 pub mod ranks;
-mod stalls;
-mod tokens;
+pub mod stale;
+pub mod stalls;
+pub mod tokens;
 mod victim;
 
 use super::mounted::{self, Mount, SERVERS};

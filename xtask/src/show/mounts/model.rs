@@ -44,15 +44,16 @@ pub enum Call {
 }
 
 impl Call {
-    /// In a sentence: what of its data does not fit there is left out.
+    /// In a sentence, without its data. It is made for every call: it must cost next to nothing.
     pub fn shown(&self) -> String {
-        let mut text = format!("{self:?}");
-        text.truncate(SHOWN);
-        text
+        match self {
+            Self::Write(path, at, data) => format!("Write({path:?}, {at}, {} bytes)", data.len()),
+            Self::Append(path, data) => format!("Append({path:?}, {} bytes)", data.len()),
+            Self::WriteAt(slot, at, data) => format!("WriteAt({slot}, {at}, {} bytes)", data.len()),
+            other => format!("{other:?}"),
+        }
     }
 }
-/// Bytes of a call that are shown; all of them are ASCII.
-const SHOWN: usize = 160;
 
 /// What it answers.
 #[derive(Debug, PartialEq, Eq)]

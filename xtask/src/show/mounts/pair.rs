@@ -4,6 +4,7 @@
 //! that it was told before may be believed any more.
 
 use super::model::{Answer, Call, Model, Path, Side, Slot};
+use super::stale;
 use super::stalls::Stalls;
 use crate::chaos::plan::Dice;
 use anyhow::{Context, Result, ensure};
@@ -80,7 +81,7 @@ impl Pair {
 
     fn step(&mut self, side: Side, call: &Call, stalls: &Stalls) -> Result<()> {
         let expected = self.model.call(side, call);
-        let found = stalls.time(|| call.shown(), || self.ask(side, call));
+        let found = stalls.time(|| call.shown(), || stale::again(|| self.ask(side, call)));
         let found = found.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO));
         ensure!(found == expected, "mount {side}: {}: {}", call.shown(), difference(&found, &expected));
         Ok(())

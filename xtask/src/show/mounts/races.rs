@@ -1,5 +1,6 @@
 //! Two at once, one on each mount: appends, exclusive creations, renames, locks. Each round ends with what must be so.
 
+use super::stale;
 use super::stalls::Stalls;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -150,7 +151,8 @@ fn no_loop(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     });
     let winner = won(&results, &[ErrorKind::NotFound, ErrorKind::InvalidInput, ErrorKind::NotADirectory])?;
     let outer = folders[1 - winner].join(pair[1 - winner]);
-    fs::remove_dir(outer.join("inside")).and_then(|()| fs::remove_dir(&outer)).context("removing both")
+    let remove = |path: &Path| stale::again(|| fs::remove_dir(path));
+    remove(&outer.join("inside")).and_then(|()| remove(&outer)).context("removing both")
 }
 
 /// A number in a file that only the lock guards.

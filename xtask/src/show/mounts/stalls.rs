@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle, ScopedJoinHandle, sleep};
@@ -17,23 +18,36 @@ const GOES_ON: u64 = 20;
 pub struct Stalls {
     calls: AtomicU64,
     longest: Mutex<(Duration, String)>,
+    /// Calls that have not returned, by number.
+    under_way: Mutex<BTreeMap<u64, (Instant, String)>>,
+    begun: AtomicU64,
 }
 
 impl Stalls {
     /// Times a call.
     pub fn time<T>(&self, what: impl FnOnce() -> String, call: impl FnOnce() -> T) -> T {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let begun = Instant::now();
+        self.under_way.lock().expect("nothing panics while it is held").insert(number, (begun, what()));
         let result = call();
         let took = begun.elapsed();
+        let ended = self.under_way.lock().expect("nothing panics while it is held").remove(&number);
         let mut longest = self.longest.lock().expect("nothing panics while it is held");
         if took > longest.0 {
-            *longest = (took, what());
+            *longest = (took, ended.expect("it was noted above").1);
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
         result
     }
-    fn take(&self) -> (Duration, String) {
+    /// The longest call since this was asked last, and forgets it.
+    pub fn take(&self) -> (Duration, String) {
         std::mem::take(&mut *self.longest.lock().expect("nothing panics while it is held"))
+    }
+    /// The call that has not returned for longest, and for how long.
+    pub fn waiting(&self) -> Option<(Duration, String)> {
+        let under_way = self.under_way.lock().expect("nothing panics while it is held");
+        // They are numbered as they began.
+        under_way.first_key_value().map(|(_, (begun, what))| (begun.elapsed(), what.clone()))
     }
     /// Calls so far.
     pub fn calls(&self) -> u64 {

@@ -84,6 +84,13 @@ fn step(root: &Path, seed: u64, dice: &mut Dice, stalls: &Stalls) -> io::Result<
     }
 }
 
+/// Removes what a worker may have left when a call failed.
+pub fn tidy(root: &Path, seed: u64) {
+    for (dir, token) in DIRS.iter().flat_map(|dir| (0..FILES).map(move |token| (dir, token))) {
+        let _ = fs::remove_file(root.join(dir).join(format!("l{token}.{seed}")));
+    }
+}
+
 fn expect(place: &Path, text: &str) -> io::Result<()> {
     let found = fs::read_to_string(place)?;
     if found == text {

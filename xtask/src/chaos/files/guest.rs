@@ -1,0 +1,284 @@
+//! A ledger that the victim's mount writes, and that another mount reads meanwhile.
+//!
+//! ```text
+//!  victim: ledger-7: record, fsync, record, fsync … ─▶ killed, or away too long ─▶ ledger-8 …      neighbour: reads any of them
+//! ```
+//! A ledger ends with the first call that fails. What `fsync` had confirmed before is in it, whoever
+//! reads it, from the moment on that it returned; and of what was not, only a beginning.
+
+use super::excuses::{Excuses, Outcome};
+use super::number::Number;
+use crate::chaos::plan::Dice;
+use crate::show::mounts::stalls::Stalls;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Its folder, which only the file system has: where it is not mounted nothing can be made.
+pub const FOLDER: &str = "guest";
+const SCRATCH: &str = "scratch";
+/// Records of a ledger.
+const OF_ONE: usize = 400;
+/// Bytes that nobody synchronizes, all of them the same.
+const UNSAFE: usize = 100_000;
+const BYTE: u8 = 0x5a;
+/// Between two records; before the next ledger after a failure.
+const GAP: Duration = Duration::from_millis(5);
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How many records of each ledger were confirmed.
+#[derive(Default)]
+pub struct Ledgers(Mutex<Vec<usize>>);
+
+impl Ledgers {
+    fn begin(&self) -> usize {
+        let mut all = self.0.lock().expect("nothing panics while it is held");
+        all.push(0);
+        all.len() - 1
+    }
+    fn confirm(&self, ledger: usize) {
+        self.0.lock().expect("nothing panics while it is held")[ledger] += 1;
+    }
+    fn confirmed(&self) -> Vec<usize> {
+        self.0.lock().expect("nothing panics while it is held").clone()
+    }
+    /// Holds all of them to be in a folder; gives how many records that are.
+    ///
+    /// # Errors
+    /// What is not there.
+    pub fn verify(&self, folder: &Path) -> Result<u64> {
+        let all = self.confirmed();
+        for (ledger, confirmed) in all.iter().enumerate().filter(|(_, confirmed)| **confirmed > 0) {
+            look(folder, ledger, *confirmed)?;
+        }
+        Ok(all.iter().sum::<usize>() as u64)
+    }
+}
+
+fn name(ledger: usize) -> String {
+    format!("ledger-{ledger}")
+}
+fn record(ledger: usize, number: usize) -> Vec<u8> {
+    format!("{ledger} {number:06} {}\n", "x".repeat((number * 37 + ledger) % 900)).into_bytes()
+}
+
+/// What a ledger has, compared with what was confirmed before it is read.
+fn look(folder: &Path, ledger: usize, confirmed: usize) -> Result<()> {
+    let path = folder.join(name(ledger));
+    let found = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let safe: Vec<u8> = (0..confirmed).flat_map(|number| record(ledger, number)).collect();
+    let at = found.iter().zip(&safe).position(|(one, other)| one != other);
+    ensure!(
+        at.is_none() && found.len() >= safe.len(),
+        "{}: {confirmed} records ({} bytes) were synchronized; there are {} bytes, and byte {at:?} is another one",
+        name(ledger),
+        safe.len(),
+        found.len()
+    );
+    let mut rest = &found[safe.len()..];
+    for number in confirmed.. {
+        let next = record(ledger, number);
+        if rest.len() <= next.len() {
+            ensure!(next.starts_with(rest), "{}: behind record {number} is what nobody wrote: {rest:?}", name(ledger));
+            return Ok(());
+        }
+        ensure!(rest.starts_with(&next), "{}: record {number} is torn, and something is behind it", name(ledger));
+        rest = &rest[next.len()..];
+    }
+    unreachable!("numbers do not end before a file does")
+}
+
+/// The victim's thread.
+pub struct Guest {
+    /// The victim's mount.
+    pub root: PathBuf,
+    /// What was confirmed there.
+    pub ledgers: Arc<Ledgers>,
+    /// What it adds to.
+    pub number: Arc<Number>,
+    /// What may fail.
+    pub excuses: Arc<Excuses>,
+    /// To end.
+    pub stop: Arc<AtomicBool>,
+    /// How often its ledger ended early.
+    pub breaks: u64,
+}
+
+impl Guest {
+    /// Works until it is told to stop.
+    ///
+    /// # Errors
+    /// When a call fails without an excuse, or something confirmed is not there.
+    pub fn work(&mut self, stalls: &Stalls) -> Result<()> {
+        while !self.stop.load(Ordering::Relaxed) {
+            let ledger = self.ledgers.begin();
+            match self.one(ledger, stalls)? {
+                Outcome::Done => {}
+                Outcome::Failed(doing, why) if self.excuses.harm.holds() || self.excuses.full.holds() => {
+                    eprintln!("the victim's {} ends: {doing}: {why}", name(ledger));
+                    self.breaks += 1;
+                    sleep(AGAIN);
+                }
+                Outcome::Failed(doing, why) => {
+                    bail!("nothing was done to this mount: {}: {doing}: {why}", name(ledger))
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&self, ledger: usize, stalls: &Stalls) -> Result<Outcome> {
+        let folder = self.root.join(FOLDER);
+        let path = folder.join(name(ledger));
+        let made = stalls.time(|| "a new ledger".to_owned(), || File::create_new(&path));
+        let mut file = match made {
+            Ok(file) => file,
+            Err(why) => return Ok(Outcome::Failed("making it", why)),
+        };
+        for at in 0..OF_ONE {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let what = || format!("record {at} of {}", name(ledger));
+            let written = stalls.time(what, || file.write_all(&record(ledger, at)).and_then(|()| file.sync_data()));
+            if let Err(why) = written {
+                return Ok(Outcome::Failed("a record", why));
+            }
+            self.ledgers.confirm(ledger);
+            match self.beside(at, stalls)? {
+                Outcome::Done => sleep(GAP),
+                failed @ Outcome::Failed(..) => return Ok(failed),
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What is done between two records: what other mounts wait for when this one is away.
+    fn beside(&self, at: usize, stalls: &Stalls) -> Result<Outcome> {
+        let folder = self.root.join(FOLDER);
+        let (doing, done) = match at % 16 {
+            3 => ("looking around", stalls.time(|| "looking around".to_owned(), || look_around(&self.root))),
+            7 => {
+                let scratch = || fs::write(folder.join(SCRATCH), [BYTE; UNSAFE]);
+                ("scratch", stalls.time(|| "scratch".to_owned(), scratch))
+            }
+            11 => return self.number.add(&folder, stalls),
+            _ => return Ok(Outcome::Done),
+        };
+        Ok(done.map_or_else(|why| Outcome::Failed(doing, why), |()| Outcome::Done))
+    }
+}
+
+/// Looks at everything that others work on, so that their changes have to be told to this mount, and opens some.
+fn look_around(root: &Path) -> io::Result<()> {
+    // Others remove and move what was just seen.
+    let gone = |why: &io::Error| {
+        matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle)
+    };
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Err(why) if gone(&why) => continue,
+            entries => entries?,
+        };
+        let mut read = false;
+        for entry in entries {
+            let entry = match entry {
+                Err(why) if gone(&why) => break,
+                entry => entry?,
+            };
+            let meta = match entry.metadata() {
+                Err(why) if gone(&why) => continue,
+                meta => meta?,
+            };
+            if meta.is_dir() {
+                folders.push(entry.path());
+            } else if !read {
+                read = true;
+                match fs::read(entry.path()) {
+                    Err(why) if !gone(&why) => return Err(why),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads what the guest confirmed, on another mount, and has what it did not synchronize written.
+///
+/// # Errors
+/// What is not there, or should not be.
+pub fn watch(root: &Path, ledgers: &Ledgers, seed: u64, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
+    let (folder, mut dice) = (root.join(FOLDER), Dice(seed));
+    while !stop.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(dice.draw(1_500)));
+        let all = ledgers.confirmed();
+        let ones: Vec<(usize, usize)> = all.into_iter().enumerate().filter(|(_, confirmed)| *confirmed > 0).collect();
+        let Some(last) = ones.last() else { continue };
+        let any = ones[usize::try_from(dice.draw(ones.len() as u64)).expect("small")];
+        for (ledger, confirmed) in [*last, any] {
+            stalls.time(|| format!("reading {}", name(ledger)), || look(&folder, ledger, confirmed))?;
+        }
+        if dice.draw(3) == 0 {
+            let found = stalls.time(|| "reading scratch".to_owned(), || fs::read(folder.join(SCRATCH)));
+            match found {
+                Err(why) if why.kind() == ErrorKind::NotFound => {}
+                found => {
+                    let found = found.context("reading scratch")?;
+                    let strange = found.iter().find(|byte| ![0, BYTE].contains(*byte));
+                    ensure!(
+                        strange.is_none() && found.len() <= UNSAFE,
+                        "{} bytes, one of which is {strange:?}",
+                        found.len()
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds to the number beside the guest, on another mount.
+///
+/// # Errors
+/// When a call fails without an excuse, or something confirmed is not there.
+pub fn count(root: &Path, number: &Number, excuses: &Excuses, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        match number.add(&root.join(FOLDER), stalls)? {
+            Outcome::Done => sleep(GAP * 20),
+            Outcome::Failed(..) if excuses.full.holds() => sleep(AGAIN),
+            Outcome::Failed(doing, why) => bail!("{doing}: {why}"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_confirmed_must_be_there_and_only_a_beginning_of_the_rest() {
+        let folder = std::env::temp_dir().join(format!("nacre-chaos-guest-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let records = |count: usize| (0..count).flat_map(|number| record(0, number)).collect::<Vec<u8>>();
+        let is_right = |bytes: &[u8]| {
+            fs::write(folder.join(name(0)), bytes).expect("written");
+            look(&folder, 0, 3).is_ok()
+        };
+        assert!(is_right(&records(3)) && is_right(&records(5)));
+        assert!(is_right(&records(5)[..records(5).len() - 4]));
+        assert!(!is_right(&records(2)) && !is_right(&[records(3), vec![0; 9]].concat()));
+        assert!(!is_right(&[records(4), vec![0; 2_000]].concat()));
+        let mut torn = records(3);
+        torn[1] ^= 1;
+        assert!(!is_right(&torn));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}

@@ -1,0 +1,255 @@
+//! The file system of a run: three mounts, and a program of its own that works on them.
+//!
+//! ```text
+//!  chaos ── "harm", "mended", "full", "room", "stop", "compare PATH" ──▶ work (this program again) ──▶ mount.0, mount.1: never mistreated
+//!    │   ◀───────────────── a line when it has stopped, or compared ──────────┘                   └──▶ mount.2: the victim
+//!    └─ kills, stops, mounts again: mount.2
+//! ```
+//! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model, at each rank and across; [`guest`]: a ledger on the victim that
+//!   another mount reads; [`number`]: counting under a lock; [`excuses`]: what may fail when.
+//!
+//! A program of its own: a process with open files on a mount starts no other one while the mount
+//! does not answer, since closing them in the child are calls, too. Chaos has to start what the mount waits for.
+
+mod excuses;
+mod guest;
+mod number;
+pub mod work;
+mod worlds;
+
+use super::plan::{RANKS, VICTIM, Who};
+use super::town::{Town, last_words};
+use crate::bounded;
+use crate::cluster::signal;
+use crate::show::mounted::{self, Mount};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Until a server has the new file system.
+const SERVED_MAX: Duration = Duration::from_mins(1);
+/// Until every call has ended that was under way.
+const STOP_MAX: Duration = Duration::from_mins(4);
+const COMPARE_MAX: Duration = Duration::from_mins(5);
+const CHECK_MAX: Duration = Duration::from_mins(10);
+/// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a moment to end.
+const TRIES: u32 = 3;
+/// What a mount says in the end whose changes were not all safe.
+const LOST: &str = "the last changes may be lost: Input/output error";
+/// The mount that nothing has been kept by.
+pub const FRESH: u32 = 3;
+/// Folders, and their ranks.
+const FOLDERS: [(&str, u32); 4] = [("p0", 0), ("p1", 1), ("zero", 0), ("one", 1)];
+
+/// See the module head. Mounts go first: calls of the program end with them.
+pub struct Files {
+    mounts: BTreeMap<u32, Mount>,
+    work: Work,
+    dir: PathBuf,
+    /// Whether a disk was full.
+    was_full: bool,
+}
+
+/// Where a mount is.
+pub fn place(dir: &Path, id: u32) -> PathBuf {
+    dir.join(Who::Mount(id).to_string())
+}
+/// Where the program says which call waits longest, as loads on objects do.
+pub fn waiting(dir: &Path) -> PathBuf {
+    dir.join("files.waiting")
+}
+
+impl Files {
+    /// Makes the file system, mounts it, and starts the program; the servers run.
+    ///
+    /// # Errors
+    /// When one of these does not happen.
+    pub fn begin(town: &Town, seed: u64) -> Result<Self> {
+        town.ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
+        bounded::until("servers have all ranks", SERVED_MAX, || {
+            let status = town.ask(&["fs", "status", mounted::NAME])?;
+            let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
+            let served = rows.iter().filter(|row| row["server"].is_string()).count();
+            Ok((served == RANKS as usize).then_some(()))
+        })?;
+        let mut mounts = BTreeMap::new();
+        for who in (0..=VICTIM.parts().1).map(Who::Mount) {
+            mounts.insert(who.parts().1, mount(town.command_of(who), &town.dir, who.parts().1)?);
+        }
+        for (folder, rank) in FOLDERS {
+            fs::create_dir(place(&town.dir, 0).join(folder)).with_context(|| format!("making {folder}"))?;
+            if rank > 0 {
+                let (path, rank) = (format!("/{folder}"), rank.to_string());
+                town.ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
+            }
+        }
+        Ok(Self { mounts, work: Work::begin(&town.dir, seed)?, dir: town.dir.clone(), was_full: false })
+    }
+
+    /// Mounts it again, with a command of the cluster; nothing if it is mounted.
+    ///
+    /// # Errors
+    /// When it is not mounted in time.
+    pub fn mount(&mut self, id: u32, command: impl Fn() -> Command) -> Result<()> {
+        if !self.mounts.contains_key(&id) {
+            let mut tried = mount(command(), &self.dir, id);
+            for _ in 1..TRIES {
+                if let Err(why) = &tried {
+                    println!("      {}: {why:#}", Who::Mount(id));
+                    tried = mount(command(), &self.dir, id);
+                }
+            }
+            self.mounts.insert(id, tried?);
+        }
+        self.work.tell("mended");
+        Ok(())
+    }
+    /// `kill -9`, and the folder is free again; nothing if it is not mounted.
+    ///
+    /// # Errors
+    /// When it had ended by itself.
+    pub fn kill(&mut self, id: u32) -> Result<()> {
+        let Some(mount) = self.mounts.remove(&id) else { return Ok(()) };
+        self.work.tell("harm");
+        mount.kill().map(drop)
+    }
+    /// SIGSTOP or SIGCONT.
+    pub fn signal(&mut self, id: u32, name: &str) {
+        let Some(mount) = self.mounts.get(&id) else { return };
+        if name == "STOP" {
+            self.work.tell("harm");
+        }
+        let _ = signal(mount.pid(), name);
+        if name == "CONT" {
+            self.work.tell("mended");
+        }
+    }
+    /// Processes of the mounts.
+    pub fn pids(&self) -> Vec<(Who, u32)> {
+        self.mounts.iter().map(|(id, mount)| (Who::Mount(*id), mount.pid())).collect()
+    }
+    /// That the victim is cut off.
+    pub fn tell_harm(&mut self) {
+        self.work.tell("harm");
+    }
+    /// That it is not any more.
+    pub fn tell_mended(&mut self) {
+        self.work.tell("mended");
+    }
+    /// That a disk is full, or is not any more.
+    pub fn tell_full(&mut self, full: bool) {
+        self.was_full |= full;
+        self.work.tell(if full { "full" } else { "room" });
+    }
+
+    /// Whether mounts and program go on.
+    ///
+    /// # Errors
+    /// What ended, and what the program found.
+    pub fn check(&mut self) -> Result<()> {
+        self.work.check()?;
+        self.mounts.iter_mut().try_for_each(|(id, mount)| mount.must_run().with_context(|| format!("mount.{id}")))
+    }
+
+    /// Ends the program's calls and unmounts; gives what it says of itself.
+    ///
+    /// # Errors
+    /// When a call does not end, or a mount does not end well.
+    pub fn finish(&mut self) -> Result<String> {
+        let said = self.work.ask("stop", STOP_MAX)?;
+        while let Some((id, mount)) = self.mounts.pop_first() {
+            let ended = mount.end().with_context(|| format!("mount.{id}"));
+            let words = last_words(&self.dir.join(format!("mount.{id}.log")));
+            // What was closed and never synchronized may have been lost with the victim's session, or found no room
+            // on a full disk, and nobody was told yet.
+            if (Who::Mount(id) == VICTIM || self.was_full) && words.contains(LOST) {
+                println!("  {}: {words}", Who::Mount(id));
+            } else {
+                ended?;
+            }
+        }
+        Ok(said)
+    }
+
+    /// Holds the file system to be whole, and to have what the program's models have, as a new mount sees it.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn judge(&mut self, command: impl Fn() -> Command) -> Result<String> {
+        let output = bounded::output(command().args(["fs", "check", mounted::NAME]), CHECK_MAX)?;
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        ensure!(
+            output.status.success(),
+            "`fs check` ({}): {} {}",
+            output.status,
+            said(&output.stdout),
+            said(&output.stderr)
+        );
+        let fresh = mount(command(), &self.dir, FRESH)?;
+        let compared = self.work.ask(&format!("compare {}", fresh.dir().display()), COMPARE_MAX)?;
+        fresh.end().context("the mount that was compared")?;
+        Ok(compared)
+    }
+}
+
+fn mount(command: Command, dir: &Path, id: u32) -> Result<Mount> {
+    Mount::with(command, &place(dir, id), &dir.join(format!("{}.log", Who::Mount(id))))
+}
+
+/// The program; it ends when it hears nothing any more.
+struct Work {
+    child: Child,
+    words: ChildStdin,
+    answers: Receiver<String>,
+    said: PathBuf,
+}
+
+impl Work {
+    fn begin(dir: &Path, seed: u64) -> Result<Self> {
+        let said = dir.join("files.said");
+        let err = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command.args(["chaos", "--work"]).arg(dir).args(["--seed", &seed.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err);
+        let mut child = command.spawn().context("starting the program that works on files")?;
+        let (words, lines) = (child.stdin.take().context("piped")?, child.stdout.take().context("piped")?);
+        let (sender, answers) = mpsc::channel();
+        std::thread::spawn(move || {
+            BufReader::new(lines).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Self { child, words, answers, said })
+    }
+    /// Whether it still listens is for [`Self::check`] to find out.
+    fn tell(&mut self, word: &str) {
+        let _ = writeln!(self.words, "{word}");
+    }
+    fn ask(&mut self, word: &str, limit: Duration) -> Result<String> {
+        self.tell(word);
+        match self.answers.recv_timeout(limit) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Timeout) => bail!("files: no answer to `{word}` for {} s", limit.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => bail!("files: {}", self.found()),
+        }
+    }
+    fn found(&self) -> String {
+        fs::read_to_string(&self.said).unwrap_or_default().trim().to_owned()
+    }
+    fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait().context("waiting for the program that works on files")? {
+            bail!("files ({status}): {}", self.found());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
