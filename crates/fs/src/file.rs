@@ -100,6 +100,8 @@ pub(crate) struct File {
     pub growing: bool,
     /// What was buffered could not be written: for the next who asks.
     pub failed: Option<u16>,
+    /// There was no room for some of it a moment ago: until then no more is taken.
+    pub full_until: Time,
     /// Where the last read ended, and how far was read ahead.
     pub read_to: u64,
     pub ahead_to: u64,
@@ -147,6 +149,7 @@ impl File {
             flushes: BTreeSet::new(),
             growing: false,
             failed: None,
+            full_until: Time::ZERO,
             read_to: 0,
             ahead_to: 0,
             ahead: 0,
@@ -172,6 +175,10 @@ impl File {
         (self.dirty, self.change, self.is_fresh) = (None, 0, false);
         (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
         self.flushes.clear();
+    }
+    /// Whether there was no room for it a moment ago.
+    pub fn has_no_room(&self, now: Time) -> bool {
+        now < self.full_until
     }
     /// A request about it was answered early.
     pub fn answered_early(&mut self, number: u64, tells: Tells) {

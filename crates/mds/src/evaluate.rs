@@ -88,6 +88,8 @@ pub struct Setting<'a> {
 pub enum Missing {
     /// The slice of this part of a directory that this hash is in, and its head.
     Slice(Ino, Frag, u64),
+    /// The same, and what follows it is wanted next.
+    Page(Ino, Frag, u64),
     /// The entry of this inode, and with it all directories above it.
     Inode(Ino),
 }
@@ -384,7 +386,7 @@ impl Run<'_> {
         loop {
             let frag = self.tree.frag_at(dir, after + 1);
             let list = self.tree.list(dir, frag, after);
-            let (list, known_to) = list.ok_or(Stop::Wants(Missing::Slice(dir, frag, after + 1)))?;
+            let (list, known_to) = list.ok_or(Stop::Wants(Missing::Page(dir, frag, after + 1)))?;
             for (hash, name, entry) in list {
                 // Names of one hash stay together: an offset is a hash.
                 if bytes >= bytes_max && hash != last {

@@ -84,7 +84,7 @@ impl Rig {
             Verdict::Done(outcome) => outcome,
             // Everything is in memory here: a number that is not stands for nothing any more.
             Verdict::Wants(Missing::Inode(_)) => return FsAnswer::Failed { errno: 2 },
-            Verdict::Wants(Missing::Slice(dir, ..)) if self.tree.inode(dir).is_none() => {
+            Verdict::Wants(Missing::Slice(dir, ..) | Missing::Page(dir, ..)) if self.tree.inode(dir).is_none() => {
                 return FsAnswer::Failed { errno: 2 };
             }
             other => panic!("{call:?}: {other:?}"),

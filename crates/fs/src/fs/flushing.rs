@@ -24,6 +24,8 @@ use crate::cache::RunId;
 use crate::file::LARGER_ONLY;
 use crate::session::Moment;
 
+/// Writes to a file that found no room fail at once for so long.
+const FULL: Duration = Duration::from_secs(2);
 /// What is dirty is written after so long.
 const AFTER: Duration = Duration::from_secs(1);
 /// The last close of a file waits so long, or for so many files, before what is dirty of it is written:
@@ -85,6 +87,9 @@ impl Fs {
     /// Takes data that is written later.
     pub(super) fn buffer(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
         let Some(end) = self.end_of(call, ino, offset, &data) else { return };
+        if self.files[&ino].has_no_room(self.now) {
+            return self.end(call, Err(ENOSPC));
+        }
         let object = self.keep_written(ino, offset, end, &data);
         self.end(call, Ok(Given::Done));
         if self.cache.untaken_of(ino) >= object {
@@ -233,10 +238,12 @@ impl Fs {
         }
         // If its data was given up meanwhile, how it ends is of no interest.
         if self.files.get_mut(&ino).is_some_and(|file| file.flushes.remove(&number)) {
-            if let Some(errno) = failed {
-                self.give_up(ino, errno);
+            match failed {
+                Some(ENOSPC) => self.no_room(ino),
+                Some(errno) => self.give_up(ino, errno),
+                None => {}
             }
-            if let Some(file) = self.files.get_mut(&ino).filter(|_| failed.is_none()) {
+            if let Some(file) = self.files.get_mut(&ino).filter(|_| matches!(failed, None | Some(ENOSPC))) {
                 if file.is_news(range.1) {
                     // What comes before it may still be on its way.
                     let others = file.flushes.iter().map(|number| self.flushes[number].range.0);
@@ -248,6 +255,13 @@ impl Fs {
             }
             self.settle(ino, out);
         }
+    }
+    /// There is no room for some of a file: that is lost, and reads as zeros; the rest goes on, and
+    /// the file is as large as it was made. So all that lies in objects lies within its size, and goes with it.
+    fn no_room(&mut self, ino: Ino) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        (file.failed, file.full_until) = (Some(ENOSPC), self.now + FULL);
+        self.lent.take_back(self.now, ino);
     }
     /// Something of a file cannot be written: all that is not written is lost, and its size is what
     /// the server says.

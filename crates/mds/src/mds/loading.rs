@@ -17,6 +17,9 @@ use crate::evaluate::stray_name;
 use crate::tree::SliceId;
 use nacre_wire::fs::Backpointer;
 
+/// The part of a page that is read for one name.
+const OF_A_PAGE: u32 = 16;
+
 /// What was asked for of a fragment, and read so far.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -24,6 +27,8 @@ pub(super) struct Page {
     frag: Frag,
     /// Hashes of which nothing was in memory.
     range: (u64, u64),
+    /// Entries at a time.
+    count: u32,
     head: Option<Head>,
     entries: Vec<(Name, Entry)>,
 }
@@ -101,13 +106,28 @@ impl Mds {
     pub(super) fn seek(&mut self, missing: Missing) -> Result<(), u16> {
         match missing {
             Missing::Slice(dir, frag, hash) => self.climb((dir, frag, hash), &mut BTreeSet::new()),
+            Missing::Page(dir, frag, hash) => {
+                let page = self.config.limits.page;
+                self.climb_for((dir, frag, hash), page, &mut BTreeSet::new())
+            }
             Missing::Inode(ino) => self.climb_to(ino, &mut BTreeSet::new()),
         }
     }
 
     /// Reads a slice, or first what is above it. `seen` is what was passed on the way up: places that lead
     /// in a circle are old, or a client's invention.
-    fn climb(&mut self, (dir, frag, hash): (Ino, Frag, u64), seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
+    fn climb(&mut self, place: (Ino, Frag, u64), seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
+        let page = self.config.limits.page;
+        // Of a directory that is larger than a page one name is wanted, not its neighbours.
+        let is_large = self.tree.head(place.0, place.1).is_some_and(|head| head.entries > u64::from(page));
+        self.climb_for(place, if is_large { page.div_ceil(OF_A_PAGE) } else { page }, seen)
+    }
+    fn climb_for(
+        &mut self,
+        (dir, frag, hash): (Ino, Frag, u64),
+        count: u32,
+        seen: &mut BTreeSet<Ino>,
+    ) -> Result<(), u16> {
         if self.lost.contains(&(dir, frag)) {
             return Err(EIO);
         }
@@ -115,21 +135,21 @@ impl Mds {
             return self.climb_to(dir, seen);
         }
         if self.overlay.is_all(dir, frag) {
-            let range = self.about(dir, frag, hash);
-            let range = self.overlay.piece(dir, frag, range, self.config.limits.page as usize);
+            let range = self.about(dir, frag, hash, count);
+            let range = self.overlay.piece(dir, frag, range, count as usize);
             self.load(dir, frag, Head::default(), range, Vec::new());
         } else if self.loading.insert((dir, frag)) {
-            let range = self.about(dir, frag, hash);
-            self.read_page(Page { dir, frag, range, head: None, entries: Vec::new() });
+            let range = self.about(dir, frag, hash, count);
+            self.read_page(Page { dir, frag, range, count, head: None, entries: Vec::new() });
         }
         Ok(())
     }
-    /// From where on, and how far, a fragment is read for this hash: some half of a page before and
-    /// behind it, if it is known how many entries there are, and nothing that is in memory.
-    fn about(&self, dir: Ino, frag: Frag, hash: u64) -> (u64, u64) {
+    /// From where on, and how far, a fragment is read for this hash, if so many entries are read: some
+    /// of them before it and some behind, if it is known how many there are, and nothing that is in memory.
+    fn about(&self, dir: Ino, frag: Frag, hash: u64, count: u32) -> (u64, u64) {
         let (first, last) = self.tree.gap(dir, frag, hash);
         let Some(head) = self.tree.head(dir, frag) else { return (first, last) };
-        let pieces = (head.entries / u64::from(self.config.limits.page).div_ceil(2)).max(1).ilog2() + 1;
+        let pieces = (head.entries / u64::from(count).div_ceil(2)).max(1).ilog2() + 1;
         let of_hash = (1 << u64::from(Frag::HASH_BITS).saturating_sub(pieces.into())) - 1;
         (first.max(hash & !of_hash), last)
     }
@@ -230,8 +250,7 @@ impl Mds {
             || Bytes::copy_from_slice(&first.to_be_bytes()),
             |(name, _)| Bytes::copy_from_slice(entry_key(name).as_bytes()),
         );
-        let ops =
-            vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: self.config.limits.page }];
+        let ops = vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: page.count }];
         let operation = self.operation(&fragment_name(page.dir, page.frag), ops, Vec::new());
         self.queue.push_back((operation, Purpose::Page(page)));
     }
@@ -307,7 +326,7 @@ impl Mds {
                 && let Some(hash) = self.unread(dir, frag)
             {
                 // One that no entry leads to stays in the journal: `fs check` says so.
-                if self.seek(Missing::Slice(dir, frag, hash)).is_err() {
+                if self.seek(Missing::Page(dir, frag, hash)).is_err() {
                     self.lost.insert((dir, frag));
                 }
                 if self.unread(dir, frag) == Some(hash) {
@@ -338,7 +357,7 @@ impl Mds {
             {
                 next = known + 1;
             }
-            if next <= frag.last() && self.seek(Missing::Slice(dir, frag, next)).is_ok() {
+            if next <= frag.last() && self.seek(Missing::Page(dir, frag, next)).is_ok() {
                 self.wanted.insert(dir, next);
             }
         }
