@@ -4,7 +4,7 @@ use crate::ask::{Ask, CallId};
 use crate::queue::Queue;
 use crate::routes::rank_of;
 use bytes::Bytes;
-use nacre_types::Ino;
+use nacre_types::{Ino, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Backpointer, Inode, Layout, Stamp};
 use nacre_wire::msg::client::SubOp;
