@@ -314,8 +314,8 @@ impl Names {
         for listed in entries {
             self.bind(dir, &listed.name, Some(listed.node.inode.ino), keep);
             self.keep(now, &listed.node, keep);
-            if let (false, Some(head), Some(node)) =
-                (is_ahead, listed.node.head, self.nodes.get_mut(&listed.node.inode.ino))
+            if !is_ahead
+                && let (Some(head), Some(node)) = (listed.node.head, self.nodes.get_mut(&listed.node.inode.ino))
             {
                 node.brief = Some((head, now + BRIEF));
             }
@@ -442,10 +442,7 @@ impl Names {
     pub fn listed_ahead(&mut self, dir: Ino, answer: &FsAnswer) {
         let last = match answer {
             FsAnswer::Listed { entries, end: false } => entries.last().map(|last| name_hash(&last.name)),
-            FsAnswer::ListedPartly { entries, elsewhere, end: false } => {
-                let names = entries.iter().map(|listed| &listed.name);
-                names.chain(elsewhere.iter().map(|other| &other.name)).map(name_hash).max()
-            }
+            FsAnswer::ListedPartly { entries, elsewhere, end: false } => last_listed(entries, elsewhere),
             _ => None,
         };
         if let Some(of) = self.dirs.get_mut(&dir) {
@@ -516,6 +513,11 @@ impl Names {
     }
 }
 
+/// The hash of a page's last name, of those that other ranks have, too.
+pub(crate) fn last_listed(entries: &[FsListed], elsewhere: &[FsElsewhere]) -> Option<u64> {
+    let names = entries.iter().map(|listed| &listed.name);
+    names.chain(elsewhere.iter().map(|other| &other.name)).map(name_hash).max()
+}
 /// What the name that was looked up stands for.
 const fn found(answer: &FsAnswer) -> Option<Ino> {
     match answer {

@@ -143,6 +143,14 @@ pub struct Outcome {
     pub when_safe: bool,
 }
 
+impl Outcome {
+    /// An answer, and nothing that has changed.
+    #[must_use]
+    pub const fn only(answer: FsAnswer) -> Self {
+        Self { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false }
+    }
+}
+
 /// Why an evaluation ends early.
 pub(crate) enum Stop {
     Fail(u16),
@@ -169,12 +177,9 @@ fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<
             when_safe: run.when_safe,
         }),
         Err(Stop::Fail(errno)) => Verdict::Done(Outcome {
-            answer: FsAnswer::Failed { errno },
-            changes: Vec::new(),
             // It is closed, whatever comes of its size.
             opened: run.opened.filter(|opened| opened.closed),
-            took_ino: false,
-            when_safe: false,
+            ..Outcome::only(FsAnswer::Failed { errno })
         }),
         Err(Stop::Wants(missing)) => Verdict::Wants(missing),
         Err(Stop::Busy(ino)) => Verdict::Busy(ino),

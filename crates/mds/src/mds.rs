@@ -627,9 +627,8 @@ impl Mds {
                 continue;
             }
             if let Some(answer) = self.about_clients(&request.call) {
-                let outcome = Outcome { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false };
                 let stamp = self.stamp();
-                self.conclude(client, &request, stamp, outcome);
+                self.conclude(client, &request, stamp, Outcome::only(answer));
                 continue;
             }
             if self.waits_for_transaction(client, &request) {
@@ -696,10 +695,8 @@ impl Mds {
                         self.waiting.push_back((client, request));
                     }
                     Err(errno) => {
-                        let answer = FsAnswer::Failed { errno };
-                        let outcome =
-                            Outcome { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false };
-                        self.conclude(client, &request, stamp, outcome);
+                        let failed = Outcome::only(FsAnswer::Failed { errno });
+                        self.conclude(client, &request, stamp, failed);
                     }
                 },
             }
@@ -867,9 +864,7 @@ impl Mds {
             (Purpose::Delete, Err(_)) if not_there => self.on_written(),
             (Purpose::Head, Ok(_)) => self.on_head_written(),
             (Purpose::Append(_), Ok(_)) => self.on_appended(),
-            (Purpose::Append(operation), Err(Failure::Refused(OpFailure::Full {})))
-                if !self.room.is_urgent(&operation) =>
-            {
+            (Purpose::Append(operation), Err(Failure::Refused(OpFailure::Full {}))) if !room::is_urgent(&operation) => {
                 self.on_full(operation);
             }
             (Purpose::Page(page), Ok(done)) => self.on_page(page, &done.results),

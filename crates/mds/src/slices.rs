@@ -11,7 +11,6 @@
 
 use nacre_types::{Frag, Name};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Place;
 use std::ops::Range;
 
 /// Entries in the order of their names' hashes.
@@ -97,10 +96,7 @@ impl<T: Copy> Slices<T> {
     /// If its slice is not here.
     pub fn insert(&mut self, key: (u64, Name), what: T, max: usize) {
         let (_, slice) = self.slice_mut(key.0).expect("entries are read before they are changed");
-        match slice.entries.entry(key) {
-            Place::Occupied(mut place) => drop(place.insert(what)),
-            Place::Vacant(place) => drop(place.insert(what)),
-        }
+        slice.entries.insert(key, what);
         if slice.entries.len() <= max {
             return;
         }

@@ -19,6 +19,7 @@
 mod tests;
 
 use super::*;
+use crate::names::last_listed;
 use nacre_wire::fs::name_hash;
 use nacre_wire::msg::fs::{FsElsewhere, FsListed};
 
@@ -62,8 +63,7 @@ struct Page {
 impl Page {
     /// The hash of its last name; those that are gone count.
     fn last(&self) -> u64 {
-        let names = self.entries.iter().map(|listed| &listed.name);
-        names.chain(self.elsewhere.iter().map(|other| &other.name)).map(name_hash).max().unwrap_or(0)
+        last_listed(&self.entries, &self.elsewhere).unwrap_or(0)
     }
 }
 

@@ -372,7 +372,6 @@ impl Mds {
         for (_, request) in &self.waiting {
             names.extend(request.call.names());
             inos.extend(request.call.inos());
-            inos.extend(request.call.ino());
             if let FsCall::List { dir, after, .. } = request.call {
                 needed.extend(self.tree.slice_of(dir, self.tree.frag_at(dir, after + 1), after + 1));
             }
@@ -398,7 +397,7 @@ impl Mds {
         }
         needed
     }
-    /// Whether a fragment's head has to stay, whatever of its entries goes.
+    /// Whether a fragment's head has to stay though all of its entries might go.
     fn stays(&self, dir: Ino, frag: Frag) -> bool {
         dir.is_hidden()
             || self.dirty.get(dir, frag).is_some()

@@ -24,11 +24,9 @@ pub(super) struct Room {
     full_until: Time,
 }
 
-impl Room {
-    /// Whether an operation may have what is kept for those that make room.
-    pub const fn is_urgent(&self, operation: &Operation) -> bool {
-        operation.flags & op_flag::FULL_OK != 0
-    }
+/// Whether an operation may have what is kept for those that make room.
+pub(super) const fn is_urgent(operation: &Operation) -> bool {
+    operation.flags & op_flag::FULL_OK != 0
 }
 
 impl Mds {
@@ -50,8 +48,7 @@ impl Mds {
         let grows =
             matches!(call, FsCall::Make { .. } | FsCall::Link { .. } | FsCall::SetXattr { .. } | FsCall::Pin { .. });
         if self.is_full() && grows && !outcome.changes.is_empty() {
-            let answer = FsAnswer::Failed { errno: ENOSPC };
-            *outcome = Outcome { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false };
+            *outcome = Outcome::only(FsAnswer::Failed { errno: ENOSPC });
         }
     }
 }

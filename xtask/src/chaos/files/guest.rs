@@ -3,8 +3,8 @@
 //! ```text
 //!  victim: ledger-7: record, fsync, record, fsync … ─▶ killed, or away too long ─▶ ledger-8 …      neighbour: reads any of them
 //! ```
-//! A ledger ends with the first call that fails. What `fsync` had confirmed before is in it, whoever
-//! reads it, from the moment on that it returned; and of what was not, only a beginning.
+//! A ledger ends with the first call that fails. What `fsync` had confirmed before is in it, for
+//! every reader, from the moment on that it returned; and of what was not, only a beginning.
 
 use super::excuses::{Excuses, Outcome};
 use super::number::Number;
@@ -24,7 +24,7 @@ pub const FOLDER: &str = "guest";
 const SCRATCH: &str = "scratch";
 /// Records of a ledger.
 const OF_ONE: usize = 400;
-/// Bytes that nobody synchronizes, all of them the same.
+/// Bytes that are never synchronized, all of them the same.
 const UNSAFE: usize = 100_000;
 const BYTE: u8 = 0x5a;
 /// Between two records; before the next ledger after a failure.
@@ -84,7 +84,11 @@ fn look(folder: &Path, ledger: usize, confirmed: usize) -> Result<()> {
     for number in confirmed.. {
         let next = record(ledger, number);
         if rest.len() <= next.len() {
-            ensure!(next.starts_with(rest), "{}: behind record {number} is what nobody wrote: {rest:?}", name(ledger));
+            ensure!(
+                next.starts_with(rest),
+                "{}: behind record {number} is what was never written: {rest:?}",
+                name(ledger)
+            );
             return Ok(());
         }
         ensure!(rest.starts_with(&next), "{}: record {number} is torn, and something is behind it", name(ledger));

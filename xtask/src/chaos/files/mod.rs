@@ -166,7 +166,7 @@ impl Files {
             let ended = mount.end().with_context(|| format!("mount.{id}"));
             let words = last_words(&self.dir.join(format!("mount.{id}.log")));
             // What was closed and never synchronized may have been lost with the victim's session, or found no room
-            // on a full disk, and nobody was told yet.
+            // on a full disk, and that was not told yet.
             if (Who::Mount(id) == VICTIM || self.was_full) && words.contains(LOST) {
                 println!("  {}: {words}", Who::Mount(id));
             } else {

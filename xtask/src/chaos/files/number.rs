@@ -55,7 +55,7 @@ impl Number {
     }
 
     fn add_to(&self, file: &File) -> io::Result<()> {
-        // Before it is read: nobody can confirm anything while this one has the lock.
+        // Before it is read: nothing can be confirmed by others while this one has the lock.
         let confirmed = self.confirmed.load(Ordering::SeqCst);
         let mut bytes = [0; DIGITS];
         file.read_exact_at(&mut bytes, 0)?;

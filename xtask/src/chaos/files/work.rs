@@ -118,7 +118,7 @@ impl Crew {
         crew.world("zero/book", &places, Worlds::book);
         let guest = crew.guest.clone();
         crew.thread("guest", Calls::Victims, move |stalls| {
-            guest.lock().expect("nobody else has it before this ends").work(stalls)
+            guest.lock().expect("no other thread has it before this ends").work(stalls)
         });
         let (ledgers, stop) = (crew.ledgers.clone(), crew.stop.clone());
         let root = first;

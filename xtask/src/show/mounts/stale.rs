@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing that a server or a mount answers is hidden. What is gone for them stays gone, and is found in the end.
 //!
-//! A directory that another mount has moved is still known here at its old place. Whoever looks it up at its new one makes
+//! A directory that another mount has moved is still known here at its old place. Looking it up at its new one makes
 //! the kernel move what it knows (`__d_unalias`), which needs the lock that this mount's renames from one directory to
 //! another hold while they wait for their answer. It does not wait for that lock: the call fails, as on NFS and CephFS.
 
