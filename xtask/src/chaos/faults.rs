@@ -78,7 +78,7 @@ impl Faults {
                 }
                 Fault::Stop(who) => {
                     if town.has(*who) {
-                        town.signal(*who, "STOP");
+                        town.signal(*who, "STOP")?;
                     }
                 }
                 Fault::Roll(all, gap) => {
@@ -106,7 +106,7 @@ impl Faults {
                     Some(why) => println!("      SKIPPED: no cut: {why}"),
                     None => {
                         if fault.is_of_a_mount() {
-                            town.files.iter_mut().for_each(Files::tell_harm);
+                            town.files.iter_mut().try_for_each(Files::tell_harm)?;
                         }
                         town.net.cut(cut)?;
                     }
@@ -119,7 +119,7 @@ impl Faults {
                 Fault::Full(osd) => {
                     match self.smalls.iter().find(|small| small.has(&town.dir.join(format!("osd.{osd}")))) {
                         Some(small) => {
-                            town.files.iter_mut().for_each(|files| files.tell_full(true));
+                            town.files.iter_mut().try_for_each(|files| files.tell_full(true))?;
                             let bytes = small.fill()?;
                             println!("      {} KiB taken", bytes >> 10);
                         }
@@ -192,11 +192,11 @@ impl Faults {
         for fault in first.into_iter().chain(later) {
             match fault {
                 Fault::Kill(all) => all.iter().try_for_each(|who| town.start(*who))?,
-                Fault::Stop(who) => town.signal(*who, "CONT"),
+                Fault::Stop(who) => town.signal(*who, "CONT")?,
                 Fault::Cut(cut) => {
                     town.net.heal(cut);
                     if fault.is_of_a_mount() {
-                        town.files.iter_mut().for_each(Files::tell_mended);
+                        town.files.iter_mut().try_for_each(Files::tell_mended)?;
                     }
                 }
                 Fault::Disk(who, ..) => {
@@ -213,7 +213,7 @@ impl Faults {
                 Fault::Full(osd) => {
                     let folder = town.dir.join(format!("osd.{osd}"));
                     self.smalls.iter().filter(|small| small.has(&folder)).for_each(Small::free);
-                    town.files.iter_mut().for_each(|files| files.tell_full(false));
+                    town.files.iter_mut().try_for_each(|files| files.tell_full(false))?;
                 }
                 Fault::Rot(osd, region, _) => self.replace(town, *osd, *region)?,
                 Fault::Out(osd) => {

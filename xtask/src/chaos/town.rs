@@ -187,12 +187,17 @@ impl Town {
         Ok(())
     }
     /// Sends a signal; nothing if it does not run.
-    pub fn signal(&mut self, who: Who, name: &str) {
+    ///
+    /// # Errors
+    /// When the program that works on files has ended.
+    pub fn signal(&mut self, who: Who, name: &str) -> Result<()> {
         if let (Who::Mount(id), Some(files)) = (who, &mut self.files) {
-            files.signal(id, name);
-        } else if let Some(child) = self.daemons.get(&who) {
+            return files.signal(id, name);
+        }
+        if let Some(child) = self.daemons.get(&who) {
             let _ = signal(child.id(), name);
         }
+        Ok(())
     }
     fn has_just_healed(&self, who: Who) -> bool {
         self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED)

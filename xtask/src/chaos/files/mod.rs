@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  chaos ── "harm", "mended", "full", "room", "stop", "compare PATH" ──▶ work (this program again) ──▶ mount.0, mount.1: never mistreated
-//!    │   ◀───────────────── a line when it has stopped, or compared ──────────┘                   └──▶ mount.2: the victim
+//!    │   ◀──────────────────── a line when that is heard or done ─────────────┘                   └──▶ mount.2: the victim
 //!    └─ kills, stops, mounts again: mount.2
 //! ```
 //! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model, at each rank and across; [`guest`]: a ledger on the victim that
@@ -33,6 +33,8 @@ use std::time::Duration;
 
 /// Until a server has the new file system.
 const SERVED_MAX: Duration = Duration::from_mins(1);
+/// Until the program has heard a word: it may be writing to a busy disk.
+const HEARD_MAX: Duration = Duration::from_mins(1);
 /// Until every call has ended that was under way.
 const STOP_MAX: Duration = Duration::from_mins(4);
 const COMPARE_MAX: Duration = Duration::from_mins(5);
@@ -106,45 +108,57 @@ impl Files {
             }
             self.mounts.insert(id, tried?);
         }
-        self.work.tell("mended");
-        Ok(())
+        self.work.tell("mended")
     }
     /// `kill -9`, and the folder is free again; nothing if it is not mounted.
     ///
     /// # Errors
-    /// When it had ended by itself.
+    /// When it, or the program, had ended by itself.
     pub fn kill(&mut self, id: u32) -> Result<()> {
         let Some(mount) = self.mounts.remove(&id) else { return Ok(()) };
-        self.work.tell("harm");
+        self.work.tell("harm")?;
         mount.kill().map(drop)
     }
-    /// SIGSTOP or SIGCONT.
-    pub fn signal(&mut self, id: u32, name: &str) {
-        let Some(mount) = self.mounts.get(&id) else { return };
+    /// SIGSTOP or SIGCONT; nothing if it is not mounted.
+    ///
+    /// # Errors
+    /// When the program has ended.
+    pub fn signal(&mut self, id: u32, name: &str) -> Result<()> {
+        let Some(mount) = self.mounts.get(&id) else { return Ok(()) };
         if name == "STOP" {
-            self.work.tell("harm");
+            self.work.tell("harm")?;
         }
         let _ = signal(mount.pid(), name);
         if name == "CONT" {
-            self.work.tell("mended");
+            self.work.tell("mended")?;
         }
+        Ok(())
     }
     /// Processes of the mounts.
     pub fn pids(&self) -> Vec<(Who, u32)> {
         self.mounts.iter().map(|(id, mount)| (Who::Mount(*id), mount.pid())).collect()
     }
     /// That the victim is cut off.
-    pub fn tell_harm(&mut self) {
-        self.work.tell("harm");
+    ///
+    /// # Errors
+    /// When the program has ended.
+    pub fn tell_harm(&mut self) -> Result<()> {
+        self.work.tell("harm")
     }
     /// That it is not any more.
-    pub fn tell_mended(&mut self) {
-        self.work.tell("mended");
+    ///
+    /// # Errors
+    /// When the program has ended.
+    pub fn tell_mended(&mut self) -> Result<()> {
+        self.work.tell("mended")
     }
     /// That a disk is full, or is not any more.
-    pub fn tell_full(&mut self, full: bool) {
+    ///
+    /// # Errors
+    /// When the program has ended.
+    pub fn tell_full(&mut self, full: bool) -> Result<()> {
         self.was_full |= full;
-        self.work.tell(if full { "full" } else { "room" });
+        self.work.tell(if full { "full" } else { "room" })
     }
 
     /// Whether mounts and program go on.
@@ -224,12 +238,13 @@ impl Work {
         });
         Ok(Self { child, words, answers, said })
     }
-    /// Whether it still listens is for [`Self::check`] to find out.
-    fn tell(&mut self, word: &str) {
-        let _ = writeln!(self.words, "{word}");
+    /// Returns when it has heard it: a call fails a moment after its mount was killed, and is excused by then.
+    fn tell(&mut self, word: &str) -> Result<()> {
+        self.ask(word, HEARD_MAX).map(drop)
     }
     fn ask(&mut self, word: &str, limit: Duration) -> Result<String> {
-        self.tell(word);
+        // When it has ended, there is no answer either.
+        let _ = writeln!(self.words, "{word}");
         match self.answers.recv_timeout(limit) {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Timeout) => bail!("files: no answer to `{word}` for {} s", limit.as_secs()),

@@ -154,7 +154,9 @@ impl Crew {
         self.threads.push(Thread { name: name.to_owned(), calls, stalls, thread });
     }
 
+    /// Does what is said, and answers with a line.
     fn hear(&mut self, word: &str) -> Result<()> {
+        let mut answer = json!("heard");
         match word.split_once(' ').unwrap_or((word, "")) {
             ("harm", _) => self.excuses.harm.begin(),
             ("mended", _) => self.excuses.harm.end(),
@@ -167,11 +169,12 @@ impl Crew {
                     std::thread::sleep(LOOK);
                 }
                 fs::remove_file(waiting(&self.dir)).context("nothing waits any more")?;
-                println!("{}", self.figures());
+                answer = self.figures();
             }
-            ("compare", root) => println!("{}", self.compare(Path::new(root))?),
+            ("compare", root) => answer = self.compare(Path::new(root))?,
             _ => bail!("`{word}` is nothing that is said here"),
         }
+        println!("{answer}");
         Ok(())
     }
 
