@@ -3,6 +3,7 @@
 mod check;
 mod claim;
 mod clients;
+mod quota;
 mod ranks;
 mod remove;
 
@@ -64,6 +65,11 @@ pub enum Command {
     Subtree {
         #[command(subcommand)]
         command: Subtree,
+    },
+    /// Bound what may be below a directory.
+    Quota {
+        #[command(subcommand)]
+        command: quota::Quota,
     },
     /// List them.
     Ls,
@@ -167,6 +173,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             remove::run(name, place, out)
         }
         Command::Ranks { name, ranks } => ranks::grow(name, *ranks, place, out),
+        Command::Quota { command } => quota::run(command, place, out),
         Command::Subtree { command: Subtree::Pin { name, path, rank } } => ranks::pin(name, path, *rank, place, out),
         Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count, ranks } => {
             if let Some(fault) = name_fault(name) {

@@ -85,6 +85,8 @@ pub(crate) struct File {
     pub recall: Option<(u64, FsCap)>,
     /// Writes under way that callers wait for.
     pub writes: usize,
+    /// The server was asked whether it may become larger.
+    pub asks_room: bool,
     /// A change of its size is under way: what writes waits.
     pub resizing: bool,
     /// How far it has come with having the file alone, to append.
@@ -141,6 +143,7 @@ impl File {
             grants: 0,
             recall: None,
             writes: 0,
+            asks_room: false,
             resizing: false,
             alone: Alone::No,
             appends: VecDeque::new(),
@@ -207,7 +210,7 @@ impl File {
     /// Whether the journal has it that this client is writing the file: if it dies, its objects say how
     /// large the file is, as far as there is no hole in it.
     pub const fn is_known(&self) -> bool {
-        self.is_known && matches!(self.cap, FsCap::Buffer {}) && (self.hole_to == 0 || self.hole_to < self.data_safe)
+        self.is_known && self.cap.buffers() && (self.hole_to == 0 || self.hole_to < self.data_safe)
     }
     /// The last request that has to be safe before more may be written.
     pub fn unsafe_by(&self) -> Option<u64> {
@@ -232,7 +235,7 @@ impl File {
     }
     /// Whether it may have been written without the server's knowing.
     pub fn knows_more(&self) -> bool {
-        self.cap == (FsCap::Buffer {}) && self.is_fresh
+        self.cap.buffers() && self.is_fresh
     }
     /// It is being written from there on: that may leave a hole.
     pub const fn writes_from(&mut self, offset: u64) {
@@ -294,6 +297,14 @@ impl File {
     /// Whether the server is to know the end of a write first.
     pub fn is_far(&self, end: u64) -> bool {
         self.is_stale_at(end) || end > self.reach()
+    }
+    /// Whether it may become so large only if the server has room for that.
+    pub fn lacks_room(&self, end: u64) -> bool {
+        matches!(self.cap, FsCap::Bounded { room } if end > room.max(self.size))
+    }
+    /// Whether the server is to know a write's end before it is written, since there may be no room for it.
+    pub fn asks_first(&self, end: u64) -> bool {
+        matches!(self.cap, FsCap::Asks {}) && end > self.size
     }
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {
@@ -375,7 +386,13 @@ impl File {
 
     /// The server grants more; `fresh`: what was said with it is how the file is now.
     pub fn grant(&mut self, cap: FsCap, fresh: bool, next: u64) {
-        if self.recall.is_none() && cap > self.cap {
+        if self.recall.is_some() || cap <= self.cap {
+            return;
+        }
+        if self.cap.buffers() {
+            // The same, with more room.
+            self.cap = cap;
+        } else {
             // What it says from here on it says as one that writes later.
             self.closes(next);
             self.cap = cap;

@@ -12,6 +12,7 @@
 //! kept of data, capabilities say.
 //!
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
+//! * `growing`: below quotas;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
 //! * `lending`: attributes that the kernel keeps;
@@ -27,6 +28,7 @@ mod capabilities;
 mod data;
 mod evicted;
 mod flushing;
+mod growing;
 mod holes;
 mod lending;
 mod locking;
@@ -142,6 +144,8 @@ enum Purpose {
     Lock(LockPurpose),
     /// A caller that reads or writes: how large the file is now. Which grant its client had when it asked.
     Sized(CallId, Ask, u64),
+    /// A caller that writes: whether the file may become so large.
+    Room(CallId, Ask),
     /// That others wait, so that this client can append.
     Alone(Ino),
     /// How large a file will be whose data is to be written.
@@ -564,6 +568,7 @@ impl Fs {
                 Ok(_) => self.sized(call, ask, grant),
                 Err(errno) => self.end(call, Err(errno)),
             },
+            Some(Purpose::Room(call, ask)) => self.on_room(call, ask, given, out),
             Some(Purpose::Alone(ino)) => self.alone(ino, given, out),
             Some(Purpose::Growing(ino)) => self.grown(ino, given, out),
             Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use fuser::Errno;
 use nacre_fs::{Given, Outcome};
-use nacre_wire::fs::FsLock;
+use nacre_wire::fs::{FsLock, FsQuota};
 use nacre_wire::msg::fs::{FsAnswer, FsListed, FsNode};
 use std::cell::RefCell;
 
@@ -38,6 +38,23 @@ pub fn listed(outcome: Outcome) -> Result<(Vec<FsListed>, bool), Errno> {
 /// Bytes and files.
 pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
     if let FsAnswer::Room { bytes, files } = answer(outcome)? { Ok((bytes, files)) } else { Err(Errno::EIO) }
+}
+
+/// What is below a directory, and the quotas that something is below.
+#[derive(Debug)]
+pub struct Usage {
+    pub bytes: u64,
+    pub files: u64,
+    pub directories: u64,
+    pub quotas: Vec<FsQuota>,
+}
+
+/// The same.
+pub fn usage(outcome: Outcome) -> Result<Usage, Errno> {
+    match answer(outcome)? {
+        FsAnswer::Usage { bytes, files, directories, quotas } => Ok(Usage { bytes, files, directories, quotas }),
+        _ => Err(Errno::EIO),
+    }
 }
 
 /// A lock that is in the way.

@@ -9,6 +9,7 @@ use crate::client::Files;
 use crate::kept::Kept;
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
+use crate::room::{BLOCK, Room};
 use crate::{answers, attr, xattr};
 use bytes::Bytes;
 use fuser::{
@@ -21,6 +22,7 @@ use nacre_fs::{Ask, Outcome};
 use nacre_types::Ino;
 use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::inode::{ACL_ACCESS, S_ISGID};
+use nacre_wire::fs::quota::DirAttr;
 use nacre_wire::fs::{FileKind, FsLock, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsNode};
 use std::convert::Infallible;
@@ -47,10 +49,6 @@ const COPY_MAX: u32 = 4 << 20;
 /// Requests that no program waits for, such as reading ahead, in flight at once.
 const BACKGROUND_MAX: u16 = 64;
 
-/// Block size of `statfs`.
-const BLOCK: u32 = 4096;
-/// What `statfs` says is free: how much the cluster has left, servers tell with step 6 of docs/plan.md.
-const FREE_BYTES: u64 = 1 << 40;
 
 /// See the module head.
 pub struct Gateway<F> {
@@ -92,6 +90,20 @@ impl<F: Files + Clone> Gateway<F> {
             Err(why) => reply.error(why),
         });
     }
+    /// What is in a directory changes without a word to those who keep its attributes: its server is asked.
+    fn own_xattr(&self, ino: Ino, attr: DirAttr, size: u32, reply: ReplyXattr) {
+        let files = self.files.clone();
+        self.names(FsCall::Stat { ino }, move |outcome| match answers::node(outcome) {
+            Ok(node) if node.inode.is_directory() => {
+                files.ask(Ask::Names(FsCall::Usage { ino }), move |outcome| {
+                    let given = answers::usage(outcome).and_then(|usage| xattr::get_own(ino, attr, &usage, size));
+                    give(reply, given);
+                });
+            }
+            Ok(_) => reply.error(Errno::ENODATA),
+            Err(why) => reply.error(why),
+        });
+    }
     fn empty(&self, ask: Ask, reply: ReplyEmpty) {
         self.files.ask(ask, move |outcome| finish(reply, outcome));
     }
@@ -102,12 +114,17 @@ impl<F: Files + Clone> Gateway<F> {
         give: impl FnOnce(&FsNode) -> Result<xattr::Given, Errno> + Send + 'static,
     ) {
         self.names(FsCall::Stat { ino: number(ino) }, move |outcome| {
-            match answers::node(outcome).and_then(|node| give(&node)) {
-                Ok(xattr::Given::Size(bytes)) => reply.size(bytes),
-                Ok(xattr::Given::Data(data)) => reply.data(&data),
-                Err(why) => reply.error(why),
-            }
+            self::give(reply, answers::node(outcome).and_then(|node| give(&node)));
         });
+    }
+}
+
+/// The value of an attribute, or its size.
+fn give(reply: ReplyXattr, given: Result<xattr::Given, Errno>) {
+    match given {
+        Ok(xattr::Given::Size(bytes)) => reply.size(bytes),
+        Ok(xattr::Given::Data(data)) => reply.data(&data),
+        Err(why) => reply.error(why),
     }
 }
 
@@ -265,7 +282,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     }
 
     fn setxattr(&self, by: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
-        let fresh = match xattr::check(name.as_bytes()).and_then(|()| xattr::fresh(flags)) {
+        let may = xattr::check(name.as_bytes()).and_then(|()| xattr::check_owner(name.as_bytes(), by.uid()));
+        let fresh = match may.and_then(|()| xattr::fresh(flags)) {
             Ok(fresh) => fresh,
             Err(why) => return reply.error(why),
         };
@@ -289,6 +307,9 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         if let Err(why) = xattr::check(name.as_bytes()) {
             return reply.error(why);
         }
+        if let Some(attr) = DirAttr::parse(name.as_bytes()) {
+            return self.own_xattr(number(ino), attr, size, reply);
+        }
         let name = calls::name(name);
         self.xattrs(ino, reply, move |node| xattr::get(node, &name, size));
     }
@@ -297,8 +318,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         self.xattrs(ino, reply, move |node| xattr::list(node, size));
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        match xattr::check(name.as_bytes()) {
+    fn removexattr(&self, by: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match xattr::check(name.as_bytes()).and_then(|()| xattr::check_owner(name.as_bytes(), by.uid())) {
             Ok(()) => {
                 let call = FsCall::RemoveXattr { ino: number(ino), name: calls::name(name) };
                 self.empty(Ask::Names(call), reply);
@@ -307,16 +328,19 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         }
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.names(FsCall::StatFs {}, move |outcome| match answers::room(outcome) {
-            Ok((bytes, files)) => {
-                let (used, free) = (bytes.div_ceil(u64::from(BLOCK)), FREE_BYTES / u64::from(BLOCK));
-                // As many files as a rank has numbers for.
-                let numbers = Ino::SERIAL_END.max(files);
-                let names = u32::try_from(NAME_MAX).expect("255");
-                reply.statfs(used + free, free, free, numbers, numbers - files, BLOCK, names, BLOCK);
-            }
-            Err(why) => reply.error(why),
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let files = self.files.clone();
+        self.names(FsCall::Usage { ino: number(ino) }, move |outcome| {
+            // Of an inode that is gone meanwhile the file system can still be told.
+            let quotas = answers::usage(outcome).map(|usage| usage.quotas).unwrap_or_default();
+            files.ask(Ask::Names(FsCall::StatFs {}), move |outcome| match answers::room(outcome) {
+                Ok(used) => {
+                    let Room { blocks, free, files, files_free } = Room::of(used, &quotas);
+                    let names = u32::try_from(NAME_MAX).expect("255");
+                    reply.statfs(blocks, free, free, files, files_free, BLOCK, names, BLOCK);
+                }
+                Err(why) => reply.error(why),
+            });
         });
     }
 

@@ -70,6 +70,8 @@ impl State {
             is_open: &is_open,
             again: false,
             facts: &[],
+            rooms: &nacre_mds::rooms::Rooms::default(),
+            room: (0, 0),
         };
         let Verdict::Done(outcome) = evaluate(&self.tree, call, &setting) else { return Err(116) };
         self.serial += u64::from(outcome.took_ino);

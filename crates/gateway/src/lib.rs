@@ -7,7 +7,8 @@
 //! ```
 //! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
 //! * `gateway`: one method per request, each one call; it decides nothing;
-//! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought;
+//! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`, `room`: what of
+//!   them takes thought;
 //! * `client`: whom requests are passed on to; `kept`: attributes that the kernel keeps;
 //! * `locks`: owners of locks and threads that wait for one; `caller`: what the library does not say of a thread.
 //!
@@ -37,6 +38,7 @@ mod listing;
 mod locks;
 mod mount;
 mod options;
+mod room;
 mod xattr;
 
 pub use client::MountClient;

@@ -1,9 +1,12 @@
 //! Extended attributes: which names there are, and how a caller learns how large they are.
 
 use bytes::Bytes;
+use crate::answers::Usage;
 use fuser::Errno;
-use nacre_types::Name;
+use nacre_types::{Ino, Name};
+use nacre_wire::fs::FsQuota;
 use nacre_wire::fs::inode::{ACL_ACCESS, ACL_DEFAULT};
+use nacre_wire::fs::quota::DirAttr;
 use nacre_wire::msg::fs::FsNode;
 
 /// A caller of `setxattr` wants it to be new.
@@ -20,11 +23,12 @@ pub enum Given {
     Data(Bytes),
 }
 
-/// Whether a name may be used: of what the kernel calls its own (`system.`), the lists of rights.
+/// Whether a name may be used: of what the kernel calls its own (`system.`), the lists of rights; of ours, which the
+/// kernel hands on as any, those of directories.
 pub fn check(name: &[u8]) -> Result<(), Errno> {
     let allowed: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let is_rights = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
-    let is_allowed = is_rights || allowed.iter().any(|prefix| name.starts_with(prefix));
+    let is_allowed = is_rights || DirAttr::parse(name).is_some() || allowed.iter().any(|prefix| name.starts_with(prefix));
     if is_allowed { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }
 
@@ -42,6 +46,26 @@ pub fn fresh(flags: i32) -> Result<Option<bool>, Errno> {
 pub fn get(node: &FsNode, name: &Name, room: u32) -> Result<Given, Errno> {
     let value = node.inode.rare.as_ref().and_then(|rare| rare.xattrs.get(name));
     give(value.ok_or(Errno::ENODATA)?.clone(), room)
+}
+
+/// Whether this user may set an attribute, or remove it, as far as only its name says: quotas are root's, or who owns a
+/// directory could raise the one that was given to it.
+pub fn check_owner(name: &[u8], uid: u32) -> Result<(), Errno> {
+    if DirAttr::parse(name).is_some() && uid != 0 { Err(Errno::EPERM) } else { Ok(()) }
+}
+
+/// What a directory's attribute of our own is, for a buffer of so many bytes.
+pub fn get_own(ino: Ino, attr: DirAttr, usage: &Usage, room: u32) -> Result<Given, Errno> {
+    let value = match attr {
+        DirAttr::Bytes => Some(usage.bytes),
+        DirAttr::Files => Some(usage.files),
+        DirAttr::Directories => Some(usage.directories),
+        DirAttr::Max(kind) => {
+            let own = |quota: &&FsQuota| quota.kind == kind && quota.dir == ino;
+            usage.quotas.iter().find(own).map(|quota| quota.max)
+        }
+    };
+    give(value.ok_or(Errno::ENODATA)?.to_string().into(), room)
 }
 
 /// All names, each with a zero behind it, for a buffer of so many bytes.
@@ -67,7 +91,7 @@ fn give(value: Bytes, room: u32) -> Result<Given, Errno> {
 mod tests {
     use super::*;
     use nacre_types::Ino;
-    use nacre_wire::fs::{Inode, Rare, Stamp};
+    use nacre_wire::fs::{Inode, QuotaKind, Rare, Stamp};
     use std::sync::Arc;
 
     fn node(xattrs: &[(&str, &'static str)]) -> FsNode {
@@ -107,6 +131,21 @@ mod tests {
         assert_eq!(check(b"system.posix_acl_access").and(check(b"system.posix_acl_default")), Ok(()));
         assert_eq!(check(b"system.posix_acl"), Err(Errno::EOPNOTSUPP));
         assert_eq!(check(b"other"), Err(Errno::EOPNOTSUPP));
+        assert_eq!((check(b"nacre.quota.max_bytes"), check(b"nacre.quota.x")), (Ok(()), Err(Errno::EOPNOTSUPP)));
+    }
+
+    #[test]
+    fn quotas_are_roots_and_shown_where_they_are() {
+        assert_eq!((check_owner(b"nacre.quota.max_files", 0), check_owner(b"user.a", 7)), (Ok(()), Ok(())));
+        assert_eq!(check_owner(b"nacre.quota.max_files", 7), Err(Errno::EPERM));
+        let above = FsQuota { kind: QuotaKind::Bytes {}, dir: Ino(1), max: 50, used: 3 };
+        let own = FsQuota { dir: Ino(2), max: 40, ..above };
+        let usage = Usage { bytes: 3, files: 4, directories: 5, quotas: vec![own, above] };
+        let get = |ino, attr| get_own(Ino(ino), attr, &usage, 9);
+        assert_eq!(get(2, DirAttr::Max(QuotaKind::Bytes {})), Ok(Given::Data("40".into())));
+        assert_eq!(get(2, DirAttr::Max(QuotaKind::Files {})), Err(Errno::ENODATA));
+        assert_eq!(get(3, DirAttr::Max(QuotaKind::Bytes {})), Err(Errno::ENODATA), "it is only below one");
+        assert_eq!(get(3, DirAttr::Directories), Ok(Given::Data("5".into())));
     }
 
     #[test]

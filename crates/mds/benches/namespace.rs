@@ -41,6 +41,8 @@ fn main() {
             again: false,
             is_settling: &|_| false,
             facts: &[],
+            rooms: &nacre_mds::rooms::Rooms::default(),
+            room: (0, 0),
         };
         let Verdict::Done(outcome) = evaluate(tree, call, &setting) else { panic!("all is in memory") };
         if outcome.took_ino {

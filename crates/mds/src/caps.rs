@@ -6,6 +6,7 @@
 //!  only for reading                 Cache
 //!  several, some for writing        Sync     reads and writes at once
 //!  another client cuts it off       Nothing  for a moment
+//!  below a quota of bytes           Bounded in place of Buffer, and Asks in place of Sync
 //!
 //!  more than it may: FsCaps 6 ─▶ the client writes what it buffers ─▶ Comply 6
 //!  less than it may, and no other client has more than goes with that: granted, with an answer or with FsCaps
@@ -14,6 +15,7 @@
 //! Invariants: what two clients were granted, and have not given back, goes together; what a client
 //! is granted comes after what it was told before; if all comply, each is granted what it may.
 
+use crate::rooms::Rooms;
 use nacre_types::{ClientId, Ino};
 use nacre_wire::fs::Stamp;
 use nacre_wire::msg::fs::{FsCap, FsCapNews, FsOpens};
@@ -54,9 +56,9 @@ impl Holding {
 fn go_together(one: FsCap, other: FsCap) -> bool {
     let (less, more) = (one.min(other), one.max(other));
     match more {
-        FsCap::Nothing {} | FsCap::Sync {} => true,
-        FsCap::Cache {} => less != (FsCap::Sync {}),
-        FsCap::Buffer {} => less == FsCap::Nothing {},
+        FsCap::Nothing {} | FsCap::Asks {} | FsCap::Sync {} => true,
+        FsCap::Cache {} => !less.is_shared(),
+        FsCap::Bounded { .. } | FsCap::Buffer {} => less == FsCap::Nothing {},
     }
 }
 
@@ -71,6 +73,9 @@ pub(crate) struct Caps {
     /// Requests that want all but their own client to do nothing with a file: of one client at a
     /// time.
     stops: BTreeMap<Ino, (ClientId, BTreeSet<u64>)>,
+    /// Files that are below a quota of bytes, or may be, and how large clients may make them.
+    bounded: BTreeSet<Ino>,
+    rooms: Rooms,
     /// Those who have been told something and have not answered, and of how many files.
     owing: BTreeMap<ClientId, usize>,
     /// The last number that was given: never one twice.
@@ -116,7 +121,7 @@ impl Caps {
     }
     /// Whether a client writes a file later, alone.
     pub fn buffers(&self, client: ClientId, ino: Ino) -> bool {
-        self.held(client, ino).is_some_and(|held| held.cap == FsCap::Buffer {})
+        self.held(client, ino).is_some_and(|held| held.cap.buffers())
     }
     /// Whether no other client may be writing a file: what lies beyond its end is this client's.
     pub fn writes_alone(&self, ino: Ino, client: ClientId) -> bool {
@@ -131,7 +136,7 @@ impl Caps {
     /// The client that may be writing a file unseen, if it is not this one.
     pub fn writer(&self, ino: Ino, but: ClientId) -> Option<ClientId> {
         let all = self.files.get(&ino)?;
-        let writes = |(client, held): &(&ClientId, &Holding)| **client != but && held.cap == FsCap::Buffer {};
+        let writes = |(client, held): &(&ClientId, &Holding)| **client != but && held.cap.buffers();
         all.iter().find(writes).map(|(client, _)| *client)
     }
     /// What another client has said of a file that it may be writing: size and time.
@@ -189,6 +194,7 @@ impl Caps {
         } else if held.writes == 0 {
             held.cap = held.cap.min(FsCap::Cache {});
         }
+        self.note_room(ino);
         self.settle(ino);
     }
     /// A client says what it has open; whether that is the first time to this holder of the rank.
@@ -212,8 +218,9 @@ impl Caps {
             let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("both say that it is open");
             let claim = claims.get(&ino).copied().unwrap_or(FsCap::Nothing {});
             held.cap = held.cap.min(claim);
-            if let Some((_, cap)) = held.asked {
-                let number = held.last;
+            let asked = held.asked.map(|(_, cap)| (held.last, cap));
+            self.note_room(ino);
+            if let Some((number, cap)) = asked {
                 self.news.push((client, FsCapNews { ino, cap, number }));
             }
             self.settle(ino);
@@ -237,7 +244,9 @@ impl Caps {
         let held = all.remove(&client);
         if all.is_empty() {
             self.files.remove(&ino);
+            self.bounded.remove(&ino);
         }
+        self.note_room(ino);
         if held.is_some_and(|held| held.asked.is_some()) {
             self.pay(client);
         }
@@ -258,6 +267,66 @@ impl Caps {
         }
     }
 
+    // ── below quotas ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Files that a client has open for writing.
+    pub fn written(&self) -> impl Iterator<Item = Ino> {
+        self.files.iter().filter(|(_, all)| all.values().any(|held| held.writes > 0)).map(|(ino, _)| *ino)
+    }
+    /// Those that are below a quota, or may be.
+    pub const fn bounded(&self) -> &BTreeSet<Ino> {
+        &self.bounded
+    }
+    /// A file is below a quota, or not any more.
+    pub fn bound(&mut self, ino: Ino, is_bounded: bool) {
+        let changed = if is_bounded { self.bounded.insert(ino) } else { self.bounded.remove(&ino) };
+        if changed {
+            self.settle(ino);
+        }
+    }
+    /// Whether a client may make a file larger than any quota.
+    pub fn is_boundless(&self, ino: Ino) -> bool {
+        let mut all = self.files.get(&ino).into_iter().flatten();
+        all.any(|(_, held)| held.writes > 0 && matches!(held.cap, FsCap::Sync {} | FsCap::Buffer {}))
+    }
+    /// How large clients may make files.
+    pub const fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+    /// How large this client may make a file, and how large it may have made it by now, if it tells that.
+    pub fn room(&self, client: ClientId, ino: Ino) -> (u64, u64) {
+        match self.held(client, ino).map(|held| held.cap) {
+            Some(FsCap::Bounded { room }) => (room, room),
+            Some(FsCap::Asks {}) => (0, 0),
+            _ => (0, u64::MAX),
+        }
+    }
+    /// A client may make a file so large. Who is to give something back is given nothing.
+    pub fn give_room(&mut self, client: ClientId, ino: Ino, room: u64) {
+        let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
+        if held.asked.is_none()
+            && let FsCap::Bounded { room: has } = &mut held.cap
+        {
+            *has = room.max(*has);
+            self.note_room(ino);
+        }
+    }
+    /// What a client may still make of a file is wanted back; whether it has not answered.
+    pub fn take_back_room(&mut self, ino: Ino) -> bool {
+        let all = self.files.get(&ino).into_iter().flatten();
+        let mut rooms = all.filter(|(_, held)| matches!(held.cap, FsCap::Bounded { room } if room > 0));
+        let Some((client, held)) = rooms.next().map(|(client, held)| (*client, *held)) else { return false };
+        if held.asked.is_none() {
+            self.tell(client, ino, FsCap::Bounded { room: 0 });
+        }
+        true
+    }
+    fn note_room(&mut self, ino: Ino) {
+        let room = |held: &Holding| if let FsCap::Bounded { room } = held.cap { Some(room) } else { None };
+        let room = self.files.get(&ino).and_then(|all| all.values().filter_map(room).max());
+        self.rooms.set(ino, room.filter(|room| *room > 0));
+    }
+
     // ── what is told and answered ─────────────────────────────────────────────────────────────────────────────────────
 
     /// A client has done what it was told with this number, and with those before it.
@@ -274,6 +343,7 @@ impl Caps {
                 self.pay(client);
             }
         }
+        self.note_room(ino);
         self.settle(ino);
     }
     /// Asks the client that may be writing a file how large it is, for another one: whom, and the
@@ -332,22 +402,31 @@ impl Caps {
     }
 
     /// What each client may do if none is stopped, all being as it is.
-    fn target(all: &BTreeMap<ClientId, Holding>) -> FsCap {
+    fn target(all: &BTreeMap<ClientId, Holding>, is_bounded: bool) -> FsCap {
         if all.values().all(|held| held.writes == 0) {
-            FsCap::Cache {}
-        } else if all.len() == 1 {
-            FsCap::Buffer {}
-        } else {
-            FsCap::Sync {}
+            return FsCap::Cache {};
+        }
+        match (all.len(), is_bounded) {
+            (1, false) => FsCap::Buffer {},
+            (1, true) => FsCap::Bounded { room: 0 },
+            (_, false) => FsCap::Sync {},
+            (_, true) => FsCap::Asks {},
         }
     }
     /// Takes back what is too much, and grants what is possible.
     fn settle(&mut self, ino: Ino) {
         let Some(all) = self.files.get(&ino).filter(|_| !self.paused) else { return };
-        let target = Self::target(all);
+        let is_bounded = self.bounded.contains(&ino);
+        let target = Self::target(all, is_bounded);
         let stop = self.stops.get(&ino).map(|(by, _)| *by);
         let may = |client| if stop.is_none_or(|by| by == client) { target } else { FsCap::Nothing {} };
-        let clients: Vec<(ClientId, FsCap)> = all.keys().map(|client| (*client, may(*client))).collect();
+        // What one was given is taken back only when others want it (`take_back_room`).
+        let with_room = |held: &Holding, cap| match (held.least(), cap) {
+            (least @ FsCap::Bounded { .. }, FsCap::Bounded { .. }) => least,
+            _ => cap,
+        };
+        let each = all.iter().map(|(client, held)| (*client, with_room(held, may(*client))));
+        let clients: Vec<(ClientId, FsCap)> = each.collect();
         // What one is granted may let another one have more.
         while clients.iter().fold(false, |changed, (client, target)| self.settle_one(*client, ino, *target) | changed) {
         }

@@ -5,9 +5,10 @@
 use crate::change::Change;
 use crate::evaluate::errno::EDQUOT;
 use crate::evaluate::{Missing, Step, Stop};
+use crate::rooms::Rooms;
 use crate::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name};
-use nacre_wire::fs::{Entry, FileKind, Head, Inode, Stamp};
+use nacre_wire::fs::{Entry, FileKind, Head, Inode, Rare, Stamp};
 use std::collections::BTreeMap;
 
 /// What an entry adds to the sums above it.
@@ -18,17 +19,26 @@ struct Weight {
     directories: u64,
 }
 
+/// What quotas leave room for, as far as the tree does not say it.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds<'a> {
+    pub rooms: &'a Rooms,
+    /// What is done was answered before, or has happened: no quota counts.
+    pub is_free: bool,
+}
+
 /// See the module head.
 pub(crate) struct Draft<'a> {
     tree: &'a Tree,
     now: Stamp,
+    bounds: Bounds<'a>,
     changes: Vec<Change>,
     heads: BTreeMap<(Ino, Frag), Head>,
 }
 
 impl<'a> Draft<'a> {
-    pub fn new(tree: &'a Tree, now: Stamp) -> Self {
-        Self { tree, now, changes: Vec::new(), heads: BTreeMap::new() }
+    pub fn new(tree: &'a Tree, now: Stamp, bounds: Bounds<'a>) -> Self {
+        Self { tree, now, bounds, changes: Vec::new(), heads: BTreeMap::new() }
     }
 
     pub fn into_changes(mut self) -> Vec<Change> {
@@ -146,36 +156,81 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether there is room for an entry that comes to `dir` from `from`: below a directory that both are
-    /// in it counts already.
-    pub fn room_to_move(&self, entry: &Entry, from: Ino, dir: Ino) -> Step<()> {
+    // ── quotas ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether there is room for an entry that comes to `dir` from `from`, in the place of another one: below a directory
+    /// that both are in it counts already.
+    pub fn room_to_move(&self, entry: &Entry, from: Ino, dir: Ino, instead: Option<&Entry>) -> Step<()> {
         let Weight { bytes, files, directories } = self.weight(entry);
-        self.room_below(dir, bytes, files + directories, Some(from))
+        let gone = instead.map(|entry| self.weight(entry)).unwrap_or_default();
+        let bytes = bytes.saturating_sub(gone.bytes);
+        let files = (files + directories).saturating_sub(gone.files + gone.directories);
+        // What its writers may still make it comes along.
+        let moved = matches!(entry, Entry::Inode { .. }).then(|| entry.ino());
+        self.room_below(dir, files, More { bytes, from: Some(from), moved, own: None })
     }
     /// Whether a directory's own bound and those above it leave room.
     pub fn room_for(&self, dir: Ino, bytes: u64, files: u64) -> Step<()> {
-        self.room_below(dir, bytes, files, None)
+        self.room_below(dir, files, More { bytes, ..More::default() })
     }
-    fn room_below(&self, dir: Ino, bytes: u64, files: u64, from: Option<Ino>) -> Step<()> {
-        let mut at = dir;
-        while let Some(inode) = self.tree.inode(at) {
-            if let Some(rare) = &inode.rare
-                && !from.is_some_and(|from| self.tree.is_below(from, at))
-            {
-                let sum = self.sum(at);
-                let full =
-                    |max: Option<u64>, used: u64, more: u64| more > 0 && max.is_some_and(|max| used + more > max);
-                if full(rare.bytes_max, sum.bytes_below, bytes)
-                    || full(rare.files_max, sum.files_below + sum.directories_below, files)
-                {
-                    return Err(Stop::Fail(EDQUOT));
-                }
+    /// Whether they do for a file that is in it and becomes larger.
+    pub fn room_to_grow(&self, ino: Ino, dir: Ino, bytes: u64) -> Step<()> {
+        self.room_below(dir, 0, More { bytes, own: Some(ino), ..More::default() })
+    }
+    fn room_below(&self, dir: Ino, files: u64, more: More) -> Step<()> {
+        if self.bounds.is_free {
+            return Ok(());
+        }
+        let rooms = self.bounds.rooms;
+        let spare_moved = more.moved.map_or(0, |ino| rooms.spare(self.tree, ino, None));
+        for (at, rare) in self.bounded(dir) {
+            if more.from.is_some_and(|from| self.tree.is_below(from, at)) {
+                continue;
             }
-            match self.tree.place(at) {
-                Some((parent, _)) => at = parent,
-                None => break,
+            let sum = self.sum(at);
+            let files_used = sum.files_below + sum.directories_below;
+            if files > 0 && rare.files_max.is_some_and(|max| files_used + files > max) {
+                return Err(Stop::Fail(EDQUOT));
+            }
+            let Some(max) = rare.bytes_max.map(u128::from) else { continue };
+            let wanted = u128::from(more.bytes) + spare_moved;
+            let used = u128::from(sum.bytes_below) + u128::from(more.bytes);
+            if more.bytes > 0 && used > max {
+                return Err(Stop::Fail(EDQUOT));
+            }
+            if wanted > 0 && used + spare_moved + rooms.at_most() > max {
+                let spare = rooms.spare(self.tree, at, more.own);
+                if used + spare_moved + spare > max {
+                    return Err(Stop::Crowded(at, more.moved));
+                }
             }
         }
         Ok(())
     }
+    /// How many bytes may still come to the directory of a file; `None`: there is no bound.
+    pub fn room_left(&self, ino: Ino, dir: Ino) -> Option<u64> {
+        let left = |(at, rare): (Ino, &Rare)| {
+            let spare = self.bounds.rooms.spare(self.tree, at, Some(ino));
+            let used = u128::from(self.sum(at).bytes_below) + spare;
+            u64::try_from(u128::from(rare.bytes_max?).saturating_sub(used)).ok()
+        };
+        self.bounded(dir).filter_map(left).min()
+    }
+    /// Directories from this one up that may have quotas.
+    fn bounded(&self, dir: Ino) -> impl Iterator<Item = (Ino, &Rare)> {
+        let all = std::iter::once(dir).chain(self.tree.ancestors(dir).map(|(dir, _)| dir));
+        all.filter_map(|dir| Some((dir, self.tree.inode(dir)?.rare.as_deref()?)))
+    }
+}
+
+/// Bytes that come below a directory.
+#[derive(Clone, Copy, Default)]
+struct More {
+    bytes: u64,
+    /// They were below this one before.
+    from: Option<Ino>,
+    /// With what is at this inode or below it.
+    moved: Option<Ino>,
+    /// They are this file's.
+    own: Option<Ino>,
 }

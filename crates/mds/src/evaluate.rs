@@ -4,6 +4,7 @@
 //!  request, tree ─▶ evaluate ─▶ Done: the answer, and changes as new values
 //!                           └─▶ Wants: fragments that are not here; evaluated again from its beginning when they are
 //!                           └─▶ Busy: data of a file that was truncated is still being removed
+//!                           └─▶ Crowded: a quota leaves room, but for what clients may still write
 //!                           └─▶ Across: another rank has to prepare its part; evaluated again when it has
 //! ```
 //! Nothing is changed here. What is evaluated twice says the same twice: no state is kept between a
@@ -12,16 +13,19 @@
 //! Rights are not asked: clients do that, with the modes and owners that are told them.
 
 mod across;
+mod quota;
 
 pub use self::across::evaluate_part;
 use crate::acl::{self, Acl};
 use crate::change::Change;
-use crate::draft::Draft;
+use crate::draft::{Bounds, Draft};
+use crate::rooms::Rooms;
 use crate::tree::{Found, Tree};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::quota::PREFIX;
 use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp, name_hash};
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsElsewhere, FsListed, FsNode, rename_flag};
@@ -81,6 +85,11 @@ pub struct Setting<'a> {
     pub is_settling: &'a dyn Fn(Ino) -> bool,
     /// What other ranks have prepared for it.
     pub facts: &'a [(FsPart, FsFact)],
+    /// How large clients may make files below quotas.
+    pub rooms: &'a Rooms,
+    /// How large this client may make the file that it names; and how large it may have made it by now, if that is
+    /// what it tells.
+    pub room: (u64, u64),
 }
 
 /// What is not in memory.
@@ -104,6 +113,9 @@ pub enum Verdict {
     Wants(Missing),
     /// Not before data of this file that is beyond its end is gone.
     Busy(Ino),
+    /// Not before clients have given back what they may still write below this directory, and of this inode that is
+    /// to come there: there is too little room for both.
+    Crowded(Ino, Option<Ino>),
     /// Not before this rank has prepared that.
     Across(Rank, FsPart),
 }
@@ -141,13 +153,15 @@ pub struct Outcome {
     /// It is to be answered when it is safe: a client may write where data was cut off, and if that were done
     /// again later, what it wrote would be cut off, too.
     pub when_safe: bool,
+    /// How large its client may make the file from now on.
+    pub room: Option<u64>,
 }
 
 impl Outcome {
     /// An answer, and nothing that has changed.
     #[must_use]
     pub const fn only(answer: FsAnswer) -> Self {
-        Self { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false }
+        Self { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false, room: None }
     }
 }
 
@@ -156,6 +170,7 @@ pub(crate) enum Stop {
     Fail(u16),
     Wants(Missing),
     Busy(Ino),
+    Crowded(Ino, Option<Ino>),
     Across(Rank, FsPart),
 }
 pub(crate) type Step<T> = Result<T, Stop>;
@@ -163,11 +178,17 @@ pub(crate) type Step<T> = Result<T, Stop>;
 /// Evaluates a request.
 #[must_use]
 pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
-    evaluate_with(tree, setting, |run| run.call(call))
+    evaluate_with(tree, setting, setting.again || call.tells(), |run| run.call(call))
 }
-fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<'_>) -> Step<FsAnswer>) -> Verdict {
-    let mut run =
-        Run { tree, setting, draft: Draft::new(tree, setting.now), opened: None, took_ino: false, when_safe: false };
+/// `is_free`: no quota counts. What a client tells for the last time it has written within what it was granted.
+fn evaluate_with(
+    tree: &Tree,
+    setting: &Setting<'_>,
+    is_free: bool,
+    call: impl FnOnce(&mut Run<'_>) -> Step<FsAnswer>,
+) -> Verdict {
+    let draft = Draft::new(tree, setting.now, Bounds { rooms: setting.rooms, is_free });
+    let mut run = Run { tree, setting, draft, opened: None, took_ino: false, when_safe: false, room: None };
     match call(&mut run) {
         Ok(answer) => Verdict::Done(Outcome {
             answer,
@@ -175,6 +196,7 @@ fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<
             opened: run.opened,
             took_ino: run.took_ino,
             when_safe: run.when_safe,
+            room: run.room,
         }),
         Err(Stop::Fail(errno)) => Verdict::Done(Outcome {
             // It is closed, whatever comes of its size.
@@ -183,6 +205,7 @@ fn evaluate_with(tree: &Tree, setting: &Setting<'_>, call: impl FnOnce(&mut Run<
         }),
         Err(Stop::Wants(missing)) => Verdict::Wants(missing),
         Err(Stop::Busy(ino)) => Verdict::Busy(ino),
+        Err(Stop::Crowded(dir, moved)) => Verdict::Crowded(dir, moved),
         Err(Stop::Across(rank, part)) => Verdict::Across(rank, part),
     }
 }
@@ -201,7 +224,7 @@ pub struct Written {
 /// What follows for a file of which that was found.
 #[must_use]
 pub fn evaluate_found(tree: &Tree, ino: Ino, found: Written, setting: &Setting<'_>) -> Verdict {
-    evaluate_with(tree, setting, |run| run.found(ino, found))
+    evaluate_with(tree, setting, true, |run| run.found(ino, found))
 }
 
 struct Run<'a> {
@@ -211,6 +234,7 @@ struct Run<'a> {
     opened: Option<Opened>,
     took_ino: bool,
     when_safe: bool,
+    room: Option<u64>,
 }
 
 /// What is to be made.
@@ -264,8 +288,14 @@ impl Run<'_> {
             FsCall::Set { ino, changes } => self.set(*ino, changes),
             FsCall::SetXattr { ino, name, value, fresh, drop_sgid } => match name.as_bytes() {
                 acl::ACCESS | acl::DEFAULT => self.set_acl(*ino, name, value, *fresh, *drop_sgid),
+                own if own.starts_with(PREFIX) => self.set_own(*ino, own, value, *fresh),
                 _ => self.set_xattr(*ino, name, value, *fresh),
             },
+            FsCall::RemoveXattr { ino, name } if name.as_bytes().starts_with(PREFIX) => {
+                self.remove_own(*ino, name.as_bytes())
+            }
+            FsCall::Usage { ino } => self.usage(*ino),
+            FsCall::Grow { ino, size } => self.give_room(*ino, *size),
             FsCall::RemoveXattr { ino, name } => {
                 let mut inode = self.inode(*ino)?;
                 if matches!(name.as_bytes(), acl::ACCESS | acl::DEFAULT) && xattr(&inode, name.as_bytes()).is_none() {
@@ -623,8 +653,8 @@ impl Run<'_> {
                 if target.is_directory() && self.tree.is_below(from.0, target.ino()) {
                     return Err(Stop::Fail(EINVAL));
                 }
-                self.draft.room_to_move(&source, from.0, to.0)?;
-                self.draft.room_to_move(target, to.0, from.0)?;
+                self.draft.room_to_move(&source, from.0, to.0, Some(target))?;
+                self.draft.room_to_move(target, to.0, from.0, Some(&source))?;
                 let (moved, other) = (self.moved(&source)?, self.moved(target)?);
                 self.draft.set(to.0, to.1, moved, Some(target));
                 self.draft.set(from.0, from.1, other, Some(&source));
@@ -635,9 +665,11 @@ impl Run<'_> {
                 (false, true) => return Err(Stop::Fail(EISDIR)),
                 _ => {}
             }
+        }
+        self.draft.room_to_move(&source, from.0, to.0, target.as_ref())?;
+        if let Some(target) = &target {
             self.unname(target)?;
         }
-        self.draft.room_to_move(&source, from.0, to.0)?;
         let moved = self.moved(&source)?;
         // The new name first: a directory is never without one, and its entries stay.
         self.draft.set(to.0, to.1, moved, target.as_ref());
@@ -673,6 +705,11 @@ impl Run<'_> {
         Ok(self.shown(inode, false))
     }
 
+    /// Whether quotas leave room for a file that becomes so large; its client may have made it larger by now.
+    fn room_to_grow(&self, inode: &Inode, size: u64, may: u64) -> Step<()> {
+        let Some((dir, _)) = self.tree.place(inode.ino).filter(|_| size > may.max(inode.size)) else { return Ok(()) };
+        self.draft.room_to_grow(inode.ino, dir, size - inode.size)
+    }
     /// A file becomes larger: not into bytes that it once had.
     fn grow(&mut self, inode: &mut Inode, size: u64) -> Step<()> {
         if size > SIZE_MAX {
@@ -680,9 +717,6 @@ impl Run<'_> {
         }
         if inode.stale_to() > inode.size || (self.setting.is_settling)(inode.ino) {
             return Err(Stop::Busy(inode.ino));
-        }
-        if let Some((dir, _)) = self.tree.place(inode.ino) {
-            self.draft.room_for(dir, size - inode.size, 0)?;
         }
         inode.size = size;
         Ok(())
@@ -700,6 +734,7 @@ impl Run<'_> {
         // Its data is written when its client is told, and found by it if both die then.
         self.when_safe |= size > data_to + layout.reach();
         if size > inode.size {
+            self.room_to_grow(&inode, size, self.setting.room.1)?;
             self.grow(&mut inode, size)?;
         }
         set_data_to(&mut inode, data_to.max(size));
@@ -730,6 +765,7 @@ impl Run<'_> {
             }
             let data_to = inode.data_to();
             if size > inode.size {
+                self.room_to_grow(&inode, size, self.setting.room.0)?;
                 self.grow(&mut inode, size)?;
                 set_data_to(&mut inode, data_to);
             } else if size < inode.size {

@@ -21,6 +21,7 @@ pub mod mds;
 mod overlay;
 mod peers;
 mod removing;
+pub mod rooms;
 pub mod server;
 mod shares;
 mod slices;

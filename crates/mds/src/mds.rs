@@ -12,7 +12,7 @@
 //! * `appending`: when the journal grows; `room`: what happens when the cluster is full;
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
-//! * `capabilities`: what they may do with the data of files;
+//! * `capabilities`: what they may do with the data of files; `quotas`: how large they may make them;
 //! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
 //! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
 //!   writing; `probing`: what they had written to these;
@@ -32,6 +32,7 @@ mod loading;
 mod locking;
 mod opening;
 mod probing;
+mod quotas;
 mod recording;
 mod room;
 mod sharing;
@@ -41,7 +42,7 @@ pub use self::evicting::Greeted;
 use crate::caps::Caps;
 use crate::change::Change;
 use crate::dirty::Dirty;
-use crate::evaluate::errno::{EIO, ESTALE};
+use crate::evaluate::errno::{EDQUOT, EIO, ESTALE};
 use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
@@ -228,6 +229,7 @@ pub struct Mds {
     sessions: BTreeMap<ClientId, Session>,
     caps: Caps,
     capabilities: capabilities::Capabilities,
+    quotas: quotas::Quotas,
     locks: Locks,
     /// Waits that clients brought along have not been looked at.
     locks_unsettled: bool,
@@ -300,6 +302,7 @@ impl Mds {
             sessions: BTreeMap::new(),
             caps: Caps::paused(),
             capabilities: capabilities::Capabilities::default(),
+            quotas: quotas::Quotas::default(),
             locks: Locks::default(),
             locks_unsettled: false,
             waiting: VecDeque::new(),
@@ -420,6 +423,7 @@ impl Mds {
         session.greeting = greeting;
         // Over a second connection it says what it has been told of; this holder knows what it has done since.
         let is_first = !std::mem::replace(&mut session.counted, true);
+        self.bound_before_greeting(opens);
         self.caps.greet(client, opens, is_first);
         if is_first {
             self.record_opens(client, opens);
@@ -454,6 +458,7 @@ impl Mds {
             session.open = 0;
         }
         self.transactions.give_up_all(client);
+        self.end_all_coming(client);
     }
     fn end_session(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.remove(&client) {
@@ -597,6 +602,7 @@ impl Mds {
         }
         self.settle_locks();
         self.look_through();
+        self.look_for_unsure();
         if !self.is_quiet() && std::mem::take(&mut self.tells_first) {
             self.put_tells_first();
         }
@@ -656,6 +662,8 @@ impl Mds {
                 again: told.is_some(),
                 is_settling: &|ino| self.settling.contains_key(&ino),
                 facts: &facts,
+                rooms: self.caps.rooms(),
+                room: request.call.ino().map_or((0, 0), |ino| self.caps.room(client, ino)),
             };
             let (stamp, is_given) = (setting.now, setting.ino == given);
             match evaluate(&self.tree, &request.call, &setting) {
@@ -684,6 +692,14 @@ impl Mds {
                     // What was answered never needed another rank: it is answered when it is safe.
                     request.again = None;
                     self.waiting.push_back((client, request));
+                }
+                Verdict::Crowded(dir, moved) => {
+                    if self.take_back_rooms(dir, moved, request.call.ino()) {
+                        self.waiting.push_back((client, request));
+                    } else {
+                        let failed = Outcome::only(FsAnswer::Failed { errno: EDQUOT });
+                        self.conclude(client, &request, stamp, failed);
+                    }
                 }
                 Verdict::Busy(_) => {
                     in_order.extend(request.again.map(|_| client));
@@ -752,7 +768,7 @@ impl Mds {
 
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
         self.end_request(client, request.number);
-        let Outcome { answer, changes, opened, when_safe, .. } = outcome;
+        let Outcome { answer, changes, opened, when_safe, room, .. } = outcome;
         let number = request.number;
         let changed = !changes.is_empty();
         self.transactions.end_request((client, number));
@@ -787,6 +803,10 @@ impl Mds {
             caps: Vec::new(),
             answer,
         };
+        if changed {
+            self.bound_after(&request.call);
+        }
+        self.end_coming(client, number);
         let written = opened;
         let opened = opened.filter(|_| !is_counted(request));
         self.note_opened(client, opened);
@@ -794,7 +814,11 @@ impl Mds {
         after.batch = after.batch.max(self.before_alone(client, &request.call));
         let opening = self.unsafe_opening(client, written);
         reply.safe &= opening.is_none();
-        let file = opened.and_then(Opened::file);
+        let mut file = opened.and_then(Opened::file);
+        if let (Some(room), Some(ino)) = (room, request.call.ino()) {
+            self.caps.give_room(client, ino, room);
+            file = Some(ino);
+        }
         self.forget_before_writing(client, file, &mut after);
         self.caps_concluded(client, request, matches!(reply.answer, FsAnswer::Failed { .. }));
         if !matches!(request.call, FsCall::Unlink { .. }) {

@@ -4,7 +4,7 @@ use crate::rig::{Dice, Rig};
 use nacre_history::posix::{Kind, Model};
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::{Entry, FileKind, Stamp};
-use nacre_wire::msg::fs::{FsCall, FsChanges, rename_flag};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
 
 /// A history against the model: every answer, and now and then everything that is there.
 fn history(seed: u64, steps: usize) {
@@ -226,6 +226,8 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
         again: false,
         is_settling: &|_| false,
         facts: &[],
+        rooms: &nacre_mds::rooms::Rooms::default(),
+        room: (0, 0),
     };
     assert_eq!(evaluate(&rig.tree, &call, &setting), Verdict::Busy(file));
     rig.resize(file, 5).expect("still smaller");
@@ -235,20 +237,10 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
 /// Bounds of a directory are of all that is below it, and moving into it is adding to it.
 #[test]
 fn a_directory_with_a_bound_takes_no_more() {
-    use nacre_wire::fs::Rare;
     let mut rig = Rig::new();
     let dir = rig.directory(Ino::ROOT, "bounded");
     let below = rig.directory(dir, "below");
-    let inode = rig.stat(dir).expect("there").inode;
-    let rare = Rare { files_max: Some(3), bytes_max: Some(1_000), ..Rare::default() };
-    let bounded = nacre_wire::fs::Inode { rare: Some(std::sync::Arc::new(rare)), ..inode };
-    let head = rig.tree.sum(dir);
-    rig.tree.apply(nacre_mds::change::Change::Set {
-        dir: Ino::ROOT,
-        frag: nacre_types::Frag::WHOLE,
-        name: Name::from("bounded"),
-        entry: Entry::Inode { inode: bounded, head: Some(head) },
-    });
+    assert_eq!((rig.bound(dir, "max_files", "3"), rig.bound(dir, "max_bytes", "1000")), (Ok(()), Ok(())));
     let file = rig.file(below, "1");
     rig.file(below, "2");
     assert_eq!(rig.make(below, "3", FileKind::File {}), Err(122));
@@ -260,6 +252,59 @@ fn a_directory_with_a_bound_takes_no_more() {
     rig.write_to(unnamed, 1).expect("the same");
     assert_eq!(rig.link(unnamed, below, "2"), Err(122), "what it has counts with its name");
     assert_eq!(rig.rename((Ino::ROOT, "3"), (below, "3"), 0), Ok(()));
+    rig.check();
+}
+
+/// A quota is set as an attribute, and is none: a program that copies attributes does not take it along.
+#[test]
+fn a_quota_is_a_number_of_a_directory() {
+    let mut rig = Rig::new();
+    let dir = rig.directory(Ino::ROOT, "d");
+    let file = rig.file(dir, "f");
+    let (bytes, files) = ("max_bytes", "max_files");
+    for bad in ["", "-1", "1k", "99999999999999999999", "1 "] {
+        assert_eq!(rig.bound(dir, bytes, bad), Err(22), "{bad:?}");
+    }
+    assert_eq!((rig.bound(dir, "max", "1"), rig.bound(file, bytes, "1")), (Err(95), Err(20)));
+    assert_eq!(rig.bound(dir, bytes, "0"), Ok(()), "none");
+    assert_eq!(rig.stat(dir).expect("there").inode.rare, None);
+    rig.resize(file, 70).expect("there is no bound");
+    assert_eq!((rig.bound(dir, bytes, "50"), rig.bound(dir, files, "1")), (Ok(()), Ok(())), "less than there is");
+    assert_eq!((rig.resize(file, 71), rig.resize(file, 60), rig.resize(file, 61)), (Err(122), Ok(()), Err(122)));
+    let FsAnswer::Usage { bytes: used, quotas, .. } = rig.ask(&FsCall::Usage { ino: file }) else { panic!("asked") };
+    let shown: Vec<(Ino, u64, u64)> = quotas.iter().map(|quota| (quota.dir, quota.max, quota.used)).collect();
+    assert_eq!((used, shown), (0, vec![(dir, 50, 60), (dir, 1, 1)]));
+    let remove = FsCall::RemoveXattr { ino: dir, name: "nacre.quota.max_bytes".into() };
+    assert!(matches!(rig.ask(&remove), FsAnswer::Node { .. }));
+    assert_eq!(rig.ask(&remove), FsAnswer::Failed { errno: 61 });
+    assert_eq!(rig.resize(file, 1 << 40), Ok(()));
+    rig.check();
+}
+
+/// What comes into a directory counts with all that is below it, and what goes makes room at once.
+#[test]
+fn a_subtree_counts_where_it_moves_to() {
+    let mut rig = Rig::new();
+    let [small, from] = ["small", "from"].map(|name| rig.directory(Ino::ROOT, name));
+    let moved = rig.directory(from, "moved");
+    let file = rig.file(moved, "f");
+    rig.resize(file, 100).expect("there is no bound");
+    rig.bound(small, "max_bytes", "150").expect("it is a directory");
+    rig.rename((from, "moved"), (small, "a"), 0).expect("there is room");
+    let more = rig.file(from, "more");
+    rig.resize(more, 60).expect("there is no bound");
+    assert_eq!(rig.rename((from, "more"), (small, "more"), 0), Err(122));
+    rig.rename((small, "a"), (small, "b"), 0).expect("within the directory nothing is added");
+    let less = rig.file(small, "less");
+    rig.resize(less, 50).expect("there is room");
+    assert_eq!(rig.rename((small, "less"), (from, "more"), 2), Err(122), "exchanged, ten too much");
+    rig.resize(more, 50).expect("it becomes smaller");
+    rig.rename((small, "less"), (from, "more"), 2).expect("exchanged for as much");
+    rig.unlink(moved, "f").expect("there");
+    rig.resize(less, 149).expect("nothing bounds it now");
+    assert_eq!(rig.rename((from, "more"), (small, "again"), 0), Err(122));
+    rig.resize(less, 100).expect("it becomes smaller");
+    rig.rename((from, "more"), (small, "again"), 0).expect("what went has made room");
     rig.check();
 }
 

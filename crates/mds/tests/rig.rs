@@ -79,6 +79,8 @@ impl Rig {
             again: false,
             is_settling: &|_| false,
             facts: &[],
+            rooms: &nacre_mds::rooms::Rooms::default(),
+            room: (0, 0),
         };
         let outcome = match evaluate(&self.tree, call, &setting) {
             Verdict::Done(outcome) => outcome,
@@ -150,6 +152,11 @@ impl Rig {
     }
     pub fn resize(&mut self, ino: Ino, size: u64) -> Result<(), u16> {
         done(self.ask(&FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } }))
+    }
+    /// A quota is set.
+    pub fn bound(&mut self, ino: Ino, kind: &str, value: &str) -> Result<(), u16> {
+        let (name, value) = (Name::from(&*format!("nacre.quota.{kind}")), value.to_owned().into());
+        done(self.ask(&FsCall::SetXattr { ino, name, value, fresh: None, drop_sgid: false }))
     }
     /// Data was written up to there.
     pub fn write_to(&mut self, ino: Ino, size: u64) -> Result<(), u16> {

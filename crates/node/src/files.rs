@@ -20,6 +20,7 @@ use nacre_client::{Beside, ClientConfig, Engines, Metadata, ObjectCluster, Place
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, LookAhead, Outcome, State};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
+use nacre_wire::fs::{FsQuota, QuotaKind};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsClient, FsNode};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -413,14 +414,46 @@ impl FileSystem {
     /// The call's error number: of the look-up of its path, or of [`FsCall::Pin`].
     pub fn pin(&self, path: &[&str], rank: Rank) -> Result<(), u16> {
         let Some((name, above)) = path.split_last() else { return Err(EBUSY) };
+        let dir = self.look_up(above)?;
+        self.call(Ask::Names(FsCall::Pin { dir, name: Name::from(*name), rank: rank.0 })).map(drop)
+    }
+    /// What a path leads to.
+    fn look_up(&self, path: &[&str]) -> Result<Ino, u16> {
         let mut dir = Ino::ROOT;
-        for name in above {
+        for name in path {
             match self.call(Ask::Names(FsCall::Lookup { dir, name: Name::from(*name) }))? {
                 Given::Answer(FsAnswer::Node { node, .. }) => dir = node.inode.ino,
                 other => unreachable!("a name was looked up, and not {other:?}"),
             }
         }
-        self.call(Ask::Names(FsCall::Pin { dir, name: Name::from(*name), rank: rank.0 })).map(drop)
+        Ok(dir)
+    }
+    /// Bounds what may be below a directory: `None` of a kind: no bound from now on.
+    ///
+    /// # Errors
+    /// The call's error number: of the look-up of its path, or of [`FsCall::SetXattr`].
+    pub fn set_quota(&self, path: &[&str], bounds: &[(QuotaKind, Option<u64>)]) -> Result<(), u16> {
+        let ino = self.look_up(path)?;
+        for (kind, max) in bounds {
+            let value = max.unwrap_or(0).to_string().into();
+            let set = FsCall::SetXattr { ino, name: kind.name().into(), value, fresh: None, drop_sgid: false };
+            self.call(Ask::Names(set))?;
+        }
+        Ok(())
+    }
+    /// A directory's own quotas, and how much of each is used.
+    ///
+    /// # Errors
+    /// The call's error number: of the look-up of its path, or of [`FsCall::Usage`].
+    pub fn quotas(&self, path: &[&str]) -> Result<Vec<FsQuota>, u16> {
+        let ino = self.look_up(path)?;
+        match self.call(Ask::Names(FsCall::Usage { ino }))? {
+            Given::Answer(FsAnswer::Usage { mut quotas, .. }) => {
+                quotas.retain(|quota| quota.dir == ino);
+                Ok(quotas)
+            }
+            other => unreachable!("the usage of a directory was asked for, and not {other:?}"),
+        }
     }
     /// Waits until the server has written to directories what it has now.
     ///

@@ -29,7 +29,7 @@ impl Fs {
     /// Does what is possible now.
     pub(super) fn go_on_appending(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        if file.cap == (FsCap::Buffer {}) {
+        if file.cap.buffers() {
             // The others have closed it.
             file.put_back_appends(ino, &mut self.queue);
         }
@@ -47,7 +47,7 @@ impl Fs {
                 self.request(FsCall::Alone { ino, ends: true }, Purpose::Said, out);
                 self.go_on_appending(ino, out);
             }
-            Alone::Yes if file.cap == (FsCap::Sync {}) => {
+            Alone::Yes if file.cap.is_shared() => {
                 let (offset, Some((_, data))) = (file.size, file.appends.front()) else { return };
                 if file.may_wait(offset.saturating_add(data.len() as u64)) {
                     // Put off with its place, it would be written there when it is others' turn.

@@ -92,11 +92,11 @@ impl Fs {
         Some(Ok(Given::Data(data)))
     }
     fn write_at_once(&mut self, ino: Ino, offset: u64, data: &Bytes) -> Option<Outcome> {
-        let file = self.kept(ino, FsCap::Buffer {})?;
+        let file = self.kept(ino, FsCap::Bounded { room: 0 }).filter(|file| !file.asks_room)?;
         let end = offset.saturating_add(data.len() as u64);
         let fills = self.cache.untaken_of(ino) + data.len() as u64 >= u64::from(file.layout.object);
         let room = self.cache.dirty() < self.config.dirty_max as u64 && self.throttled.is_empty();
-        if fills || !room || file.has_no_room(self.now) || data.is_empty() || end > file.layout.data_max() {
+        if fills || !room || file.lacks_room(end) || file.has_no_room(self.now) || data.is_empty() || end > file.layout.data_max() {
             return None;
         }
         self.keep_written(ino, offset, end, data);

@@ -74,6 +74,8 @@ impl Fs {
             self.comply(ino, number, out);
             let file = self.files.get_mut(&ino).expect("just seen");
             file.recall = None;
+            // What it has said of what it writes counts no more, also if it goes on.
+            file.closes(self.sessions.next());
             file.lower(cap);
             if cap < (FsCap::Cache {}) {
                 self.cache.drop_clean(ino);

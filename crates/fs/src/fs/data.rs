@@ -51,16 +51,16 @@ impl Fs {
         let lease = self.sessions.has_lease(rank_of(ino), self.now);
         let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
         let ask = match ask {
-            Ask::Append { data, .. } if file.cap != (FsCap::Buffer {}) => {
+            Ask::Append { data, .. } if !file.cap.buffers() => {
                 return self.queue_append(call, ino, data, out);
             }
             ask => ask,
         };
         let can = match file.cap {
             FsCap::Nothing {} => false,
-            FsCap::Sync {} => true,
+            FsCap::Asks {} | FsCap::Sync {} => true,
             FsCap::Cache {} => lease && !writes,
-            FsCap::Buffer {} => lease,
+            FsCap::Bounded { .. } | FsCap::Buffer {} => lease,
         };
         if file.resizing || file.recall.is_some() || !can {
             return file.waiting.push_back((call, ask));
@@ -82,6 +82,7 @@ impl Fs {
                 self.throttled.push_back((call, ask));
                 self.flush_all(out);
             }
+            ask if self.lacks_room(ino, &ask) => self.ask_for_room(call, ino, ask, out),
             Ask::Write { offset, data, .. } if keeps => self.buffer(call, ino, offset, data, out),
             Ask::Append { data, .. } => {
                 let end = self.files[&ino].size;
@@ -170,7 +171,7 @@ impl Fs {
         }
         file.writes += 1;
         file.writes_from(offset);
-        if file.is_far(end) {
+        if file.is_far(end) || file.asks_first(end) {
             let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
             return self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
         }

@@ -56,7 +56,7 @@ impl Fs {
     /// Makes a range zeros, as soon as all that was written before is in objects.
     pub(super) fn zero(&mut self, call: CallId, ino: Ino, (offset, length): (u64, u64), out: &mut Vec<Output>) {
         let file = &self.files[&ino];
-        let (size, is_alone, layout) = (file.size, file.cap == (FsCap::Buffer {}), file.layout);
+        let (size, is_alone, layout) = (file.size, file.cap.buffers(), file.layout);
         let end = offset.saturating_add(length).min(size);
         if offset >= end {
             return self.end(call, Ok(Given::Done));
@@ -134,7 +134,7 @@ impl Fs {
         self.tell_time(ino, u64::MAX, out);
         self.files.get_mut(&ino).expect("just seen").resizing = true;
         // One that others write to as well may be larger by then, and is not to become smaller.
-        let grows = if self.files[&ino].cap == (FsCap::Buffer {}) {
+        let grows = if self.files[&ino].cap.buffers() {
             FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } }
         } else {
             FsCall::Wrote { ino, size, mtime: self.stamp() }

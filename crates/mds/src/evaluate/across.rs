@@ -25,7 +25,7 @@ use nacre_wire::msg::transaction::{FsFact, FsPart};
 /// Evaluates a part of another rank's transaction. The answer is a node, or leads elsewhere.
 #[must_use]
 pub fn evaluate_part(tree: &Tree, part: &FsPart, setting: &Setting<'_>) -> Verdict {
-    evaluate_with(tree, setting, |run| run.part(part))
+    evaluate_with(tree, setting, setting.again, |run| run.part(part))
 }
 
 impl Run<'_> {

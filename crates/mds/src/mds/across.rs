@@ -233,6 +233,8 @@ impl Mds {
             again: false,
             is_settling: &|_| false,
             facts: &[],
+            rooms: self.caps.rooms(),
+            room: (0, 0),
         };
         evaluate_part(&self.tree, part, &setting)
     }
@@ -262,7 +264,7 @@ impl Mds {
                     return None;
                 }
             },
-            Verdict::Busy(_) | Verdict::Across(..) => return Some(asked),
+            Verdict::Busy(_) | Verdict::Crowded(..) | Verdict::Across(..) => return Some(asked),
         };
         let made_or_changed = outcome.answer.nodes().next().map_or(Ino::TOP, |node| node.inode.ino);
         let fact = match outcome.answer {
@@ -367,7 +369,7 @@ impl Mds {
                 let _ = self.seek(missing);
                 false
             }
-            Verdict::Busy(_) | Verdict::Across(..) => false,
+            Verdict::Busy(_) | Verdict::Crowded(..) | Verdict::Across(..) => false,
         }
     }
 }

@@ -13,7 +13,7 @@
 use super::*;
 use crate::caps::ALONE;
 use crate::shares::Wait;
-use nacre_wire::msg::fs::{FsCap, FsCapNews, FsGrant, FsNode, FsStale};
+use nacre_wire::msg::fs::{FsCapNews, FsGrant, FsNode, FsStale};
 use std::time::Duration;
 
 /// A client that has not answered, and was not heard for so long, is evicted. Until others go on its fence has
@@ -39,6 +39,9 @@ impl Mds {
         // What was done once waits for nothing.
         if request.again.is_some() {
             return false;
+        }
+        if !matches!(outcome.answer, FsAnswer::Failed { .. }) && self.waits_for_boundless(client, request) {
+            return true;
         }
         match (&request.call, &mut outcome.answer) {
             (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
@@ -130,6 +133,9 @@ impl Mds {
             // What waited for its size, or until it is not open any more.
             self.try_again = true;
         } else {
+            if write {
+                self.bound_before_opening(ino);
+            }
             self.caps.open(client, ino, write);
         }
         self.record(client, ino);
@@ -138,7 +144,7 @@ impl Mds {
     /// unseen.
     pub(super) fn forget_before_writing(&mut self, client: ClientId, file: Option<Ino>, after: &mut sharing::After) {
         if let Some(ino) = file
-            && self.caps.given(client, ino) == (FsCap::Buffer {})
+            && self.caps.given(client, ino).buffers()
         {
             after.waits.extend(self.others_forget(client, ino));
         }
@@ -175,7 +181,7 @@ impl Mds {
             }
             if news.number == 0 {
                 news.cap = self.caps.given(client, news.ino);
-                if news.cap == (FsCap::Buffer {}) {
+                if news.cap.buffers() {
                     let waits = waits.unwrap_or_else(|| self.others_forget(client, news.ino));
                     if waits.iter().any(|wait| !self.shares.is_met(wait)) {
                         self.capabilities.news.push((client, news, Some(waits)));

@@ -384,6 +384,8 @@ impl Mds {
             }
         }
         inos.extend(self.removing.all());
+        // Where they are decides what quotas leave.
+        inos.extend(self.caps.bounded());
         // What is being read is put into memory with all above it.
         inos.extend(self.loading.iter().map(|(dir, _)| *dir));
         for ino in &inos {

@@ -239,6 +239,8 @@ impl Mds {
             again: true,
             is_settling: &|ino| self.settling.contains_key(&ino),
             facts: &[],
+            rooms: self.caps.rooms(),
+            room: (0, 0),
         };
         match evaluate_found(&self.tree, ino, found, &setting) {
             Verdict::Done(outcome) => {
@@ -250,7 +252,7 @@ impl Mds {
                 self.probing.drop_file(client, ino);
             }
             // Again with the next turn.
-            Verdict::Busy(_) | Verdict::Across(..) => {}
+            Verdict::Busy(_) | Verdict::Crowded(..) | Verdict::Across(..) => {}
             Verdict::Wants(missing) => {
                 if self.seek(missing).is_err() {
                     self.probing.drop_file(client, ino);

@@ -9,9 +9,11 @@
 pub mod entry;
 pub mod inode;
 pub mod lock;
+pub mod quota;
 pub mod registry;
 
 pub use entry::{Backpointer, Entry, Head, name_hash};
 pub use inode::{FileKind, Inode, Layout, Rare, Stamp, data_name};
 pub use lock::{FsLock, FsLockWait, LockSpan, LockSpans};
+pub use quota::{FsQuota, QuotaKind};
 pub use registry::{FsHolder, FsKey, FsSettings};

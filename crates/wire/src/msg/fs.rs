@@ -23,7 +23,7 @@
 //! A request is named by its client's life and a number that grows. What is not safe is sent again,
 //! in order, to the next holder of the rank; one that was journaled is answered as it was then.
 
-use crate::fs::{FileKind, FsLock, FsLockWait, Head, Inode, Stamp};
+use crate::fs::{FileKind, FsLock, FsLockWait, FsQuota, Head, Inode, Stamp};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{ClientId, Ino, Instance, Name, Rank};
@@ -86,14 +86,44 @@ wire_fields!(FsOpens { ino, reads, writes, cap, alone, place });
 pub enum FsCap {
     /// Nothing, for a moment: another client cuts the file off.
     Nothing {},
+    /// As [`Self::Sync`], and the server is told before a write makes the file larger: it is below a quota.
+    Asks {},
     /// It reads and writes objects, and keeps nothing: others write, too.
     Sync {},
     /// It keeps what it has read: no client has the file open for writing.
     Cache {},
+    /// As [`Self::Buffer`], and the file becomes no larger than that, or than the server knows: it is below a quota.
+    /// [`FsCall::Grow`] asks for more.
+    Bounded {
+        /// In bytes.
+        room: u64,
+    },
     /// It writes later, and it alone knows how large the file is and when it was written: no other client has it open.
     Buffer {},
 }
-wire_enum!(FsCap { 1 => Nothing {}, 2 => Sync {}, 3 => Cache {}, 4 => Buffer {} });
+wire_enum!(FsCap { 1 => Nothing {}, 2 => Sync {}, 3 => Cache {}, 4 => Buffer {}, 5 => Asks {}, 6 => Bounded { room } });
+
+impl FsCap {
+    /// Whether who has it writes later, and alone knows how large the file is.
+    #[must_use]
+    pub const fn buffers(self) -> bool {
+        matches!(self, Self::Buffer {} | Self::Bounded { .. })
+    }
+    /// Whether who has it reads and writes at once, as others do.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Sync {} | Self::Asks {})
+    }
+    /// How large it lets a client make the file before the server knows.
+    #[must_use]
+    pub const fn room(self) -> u64 {
+        match self {
+            Self::Buffer {} | Self::Sync {} => u64::MAX,
+            Self::Bounded { room } => room,
+            Self::Cache {} | Self::Asks {} | Self::Nothing {} => 0,
+        }
+    }
+}
 
 /// What a client may do with a file from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -457,6 +487,19 @@ pub enum FsCall {
         /// Which rank.
         rank: u16,
     },
+    /// How much is below a directory, and which quotas bound what this inode is below.
+    Usage {
+        /// Which inode.
+        ino: Ino,
+    },
+    /// A client with [`FsCap::Bounded`] wants to make the file so large. If that fails there is no room for it
+    /// (`EDQUOT`); else the answer's capability says how large it may make it.
+    Grow {
+        /// Which file.
+        ino: Ino,
+        /// In bytes.
+        size: u64,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -483,6 +526,8 @@ wire_enum!(FsCall {
     22 => Clients { after },
     23 => Evict { client },
     24 => Pin { dir, name, rank },
+    25 => Usage { ino },
+    26 => Grow { ino, size },
 });
 
 impl FsCall {
@@ -497,6 +542,8 @@ impl FsCall {
                 | Self::StatFs {}
                 | Self::Flush {}
                 | Self::Clients { .. }
+                | Self::Usage { .. }
+                | Self::Grow { .. }
         );
         !looks && !self.is_lock()
     }
@@ -522,6 +569,8 @@ impl FsCall {
     pub const fn ino(&self) -> Option<Ino> {
         match self {
             Self::Stat { ino }
+            | Self::Usage { ino }
+            | Self::Grow { ino, .. }
             | Self::Link { ino, .. }
             | Self::Set { ino, .. }
             | Self::SetXattr { ino, .. }
@@ -728,6 +777,17 @@ pub enum FsAnswer {
         /// There are no more.
         end: bool,
     },
+    /// To [`FsCall::Usage`].
+    Usage {
+        /// Of a directory: bytes of the files below it.
+        bytes: u64,
+        /// Files, links and the like.
+        files: u64,
+        /// Directories.
+        directories: u64,
+        /// Its own quotas and those of the directories above it, from the lowest one up.
+        quotas: Vec<FsQuota>,
+    },
 }
 wire_enum!(FsAnswer {
     1 => Done {},
@@ -740,6 +800,7 @@ wire_enum!(FsAnswer {
     8 => Clients { clients, end },
     9 => Elsewhere { ino, kind },
     10 => ListedPartly { entries, elsewhere, end },
+    11 => Usage { bytes, files, directories, quotas },
 });
 
 impl FsAnswer {

@@ -5,7 +5,7 @@ use super::sample::{Sample, value};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Instance, Name, PoolId};
 use nacre_wire::Message;
-use nacre_wire::fs::{
+use nacre_wire::fs::{FsQuota, QuotaKind, 
     Backpointer, Entry, FileKind, FsHolder, FsLock, FsLockWait, FsSettings, Head, Inode, Layout, Rare, Stamp,
 };
 use nacre_wire::map::Address;
@@ -19,13 +19,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Names and tags of the enums here.
-pub const ENUMS: [(&str, &[(u8, &str)]); 9] = [
+pub const ENUMS: [(&str, &[(u8, &str)]); 10] = [
     ("Entry", Entry::VARIANTS),
     ("FileKind", FileKind::VARIANTS),
     ("FsAnswer", FsAnswer::VARIANTS),
     ("FsCall", FsCall::VARIANTS),
     ("FsStale", FsStale::VARIANTS),
     ("FsCap", FsCap::VARIANTS),
+    ("QuotaKind", QuotaKind::VARIANTS),
     ("FsStep", FsStep::VARIANTS),
     ("FsPart", FsPart::VARIANTS),
     ("FsFact", FsFact::VARIANTS),
@@ -243,9 +244,14 @@ fn calls() -> Vec<FsCall> {
         FsCall::Clients { after: 7 },
         FsCall::Evict { client: nacre_types::ClientId(8) },
         FsCall::Pin { dir, name: name(), rank: 3 },
+        FsCall::Usage { ino },
+        FsCall::Grow { ino, size: 83 },
     ]
 }
 
+fn quota() -> FsQuota {
+    FsQuota { kind: QuotaKind::Files {}, dir: ino(), max: 16, used: 17 }
+}
 fn elsewhere() -> FsElsewhere {
     FsElsewhere { name: name(), ino: ino(), kind: FileKind::Directory {} }
 }
@@ -319,6 +325,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
         value("record FsLocked v1", FsLocked { number: 7, errno: Some(35) }),
         value("fields FsElsewhere", elsewhere()),
+        value("fields FsQuota", quota()),
         value("record FsTransaction v1", transaction()),
     ];
     let (kind, home) = (FileKind::File {}, 2);
@@ -340,9 +347,11 @@ pub fn all() -> Vec<Sample> {
             FileKind::BlockDevice {},
         ],
     ));
+    let kinds = vec![QuotaKind::Bytes {}, QuotaKind::Files {}];
+    all.extend(variants("QuotaKind", QuotaKind::VARIANTS, kinds));
     all.extend(variants("FsCall", FsCall::VARIANTS, calls()));
     all.extend(variants("FsStale", FsStale::VARIANTS, stale()));
-    let caps = vec![FsCap::Nothing {}, FsCap::Sync {}, FsCap::Cache {}, FsCap::Buffer {}];
+    let caps = vec![FsCap::Nothing {}, FsCap::Sync {}, FsCap::Cache {}, FsCap::Buffer {}, FsCap::Asks {}, FsCap::Bounded { room: 18 }];
     all.extend(variants("FsCap", FsCap::VARIANTS, caps));
     all.extend(variants(
         "FsAnswer",
@@ -358,6 +367,7 @@ pub fn all() -> Vec<Sample> {
             FsAnswer::Clients { clients: vec![client()], end: true },
             FsAnswer::Elsewhere { ino: ino(), kind: FileKind::Directory {} },
             FsAnswer::ListedPartly { entries: vec![listed()], elsewhere: vec![elsewhere()], end: true },
+            FsAnswer::Usage { bytes: 13, files: 14, directories: 15, quotas: vec![quota()] },
         ],
     ));
     all.extend(variants("FsStep", FsStep::VARIANTS, steps()));

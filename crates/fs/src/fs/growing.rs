@@ -1,0 +1,50 @@
+//! Files below quotas become larger only as far as their servers have room for (ADR 0006, "Quotas").
+//!
+//! ```text
+//!  Bounded, write beyond the room ─▶ Grow ─▶ more room: written like others
+//!                                         └▶ EDQUOT: the write fails; nothing of it was kept
+//!  Asks, write beyond the end ─▶ Wrote, before it is written (`data`)
+//! ```
+//! Invariant: what a caller was told is written the quota has room for.
+
+use super::*;
+
+impl Fs {
+    /// Whether a call would make a file larger than it may become.
+    pub(super) fn lacks_room(&self, ino: Ino, ask: &Ask) -> bool {
+        let Some(file) = self.files.get(&ino) else { return false };
+        let end = match ask {
+            Ask::Write { offset, data, .. } => offset.saturating_add(data.len() as u64),
+            Ask::Append { data, .. } => file.size.saturating_add(data.len() as u64),
+            _ => return false,
+        };
+        // What is too large for any file is another error.
+        file.lacks_room(end) && end <= file.layout.data_max()
+    }
+    /// Asks for room for a call, which waits.
+    pub(super) fn ask_for_room(&mut self, call: CallId, ino: Ino, ask: Ask, out: &mut Vec<Output>) {
+        let file = self.files.get_mut(&ino).expect("it is open");
+        if file.asks_room {
+            return file.waiting.push_back((call, ask));
+        }
+        file.asks_room = true;
+        let size = match &ask {
+            Ask::Write { offset, data, .. } => offset + data.len() as u64,
+            Ask::Append { data, .. } => file.size + data.len() as u64,
+            _ => unreachable!("only what writes wants room"),
+        };
+        self.request(FsCall::Grow { ino, size }, Purpose::Room(call, ask), out);
+    }
+    /// The server has answered. How large the file may become it says with its capability, which comes next.
+    pub(super) fn on_room(&mut self, call: CallId, ask: Ask, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
+        let Some((ino, _)) = ask.of_data() else { return };
+        let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
+        file.asks_room = false;
+        match given {
+            // Before what came after it.
+            Ok(_) => file.waiting.push_front((call, ask)),
+            Err(errno) => self.end(call, Err(errno)),
+        }
+        self.settle(ino, out);
+    }
+}

@@ -1,0 +1,57 @@
+//! What `statfs` says: how large a file system is, and how much of it is free. Below a quota, that is the quota: of
+//! several, the one of which the least is left.
+
+use nacre_types::Ino;
+use nacre_wire::fs::{FsQuota, QuotaKind};
+
+/// Block size of `statfs`.
+pub const BLOCK: u32 = 4096;
+/// What is free without a quota: how much the cluster has left, servers tell with step 6 of docs/plan.md.
+const FREE_BYTES: u64 = 1 << 40;
+
+/// Blocks and files, all in all and free.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Room {
+    pub blocks: u64,
+    pub free: u64,
+    pub files: u64,
+    pub files_free: u64,
+}
+
+impl Room {
+    /// `used`: bytes and files of the whole file system.
+    pub fn of((bytes, files): (u64, u64), quotas: &[FsQuota]) -> Self {
+        let block = u64::from(BLOCK);
+        let least = |kind| quotas.iter().filter(|quota| quota.kind == kind).min_by_key(|quota| quota.left());
+        let (blocks, free) = match least(QuotaKind::Bytes {}) {
+            // A file of a byte fits as long as a byte is left.
+            Some(quota) => (quota.max.div_ceil(block), quota.left().div_ceil(block)),
+            None => (bytes.div_ceil(block) + FREE_BYTES / block, FREE_BYTES / block),
+        };
+        // As many files as a rank has numbers for.
+        let numbers = Ino::SERIAL_END.max(files);
+        let (files, files_free) = match least(QuotaKind::Files {}) {
+            Some(quota) => (quota.max, quota.left()),
+            None => (numbers, numbers - files),
+        };
+        Self { blocks, free, files, files_free }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quota_of_which_the_least_is_left_is_the_size() {
+        let quota = |kind, max, used| FsQuota { kind, dir: Ino(9), max, used };
+        let bytes = QuotaKind::Bytes {};
+        let quotas = [quota(bytes, 1 << 20, 5), quota(bytes, 2 << 20, (2 << 20) - 4096)];
+        let all = Room::of((10 << 20, 7), &[]);
+        assert_eq!((all.blocks, all.free), (2560 + (1 << 28), 1 << 28));
+        let room = Room::of((10 << 20, 7), &quotas);
+        assert_eq!((room.blocks, room.free, room.files), (512, 1, all.files));
+        let room = Room::of((10 << 20, 7), &[quota(QuotaKind::Files {}, 10, 12)]);
+        assert_eq!((room.blocks, room.files, room.files_free), (all.blocks, 10, 0), "more than it may be: nothing is left");
+    }
+}

@@ -1,0 +1,169 @@
+//! Files that clients write below quotas of bytes (ADR 0006, "Quotas"): who may make which how large.
+//!
+//! ```text
+//!  opened for writing, below a quota ─▶ Bounded, or Asks with others ─▶ Grow: is there room? ─▶ so large it may become
+//!  a quota is set, or a subtree comes below one ─▶ who may write there without bound gives that back ─▶ done
+//!  too little is left, but for what others may still write ─▶ they give it back ─▶ decided
+//! ```
+//! What a client has been given it names to the next holder of the rank, with its capabilities; what an evicted one
+//! had written is found before anything else is decided.
+//!
+//! Invariant: a client that may make a file larger without asking may do so within the quota.
+
+use super::*;
+use nacre_wire::fs::quota::PREFIX;
+use nacre_wire::msg::fs::{FsCap, rename_flag};
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    /// Files that requests will bring below quotas, and that wait for their writers.
+    coming: BTreeMap<(ClientId, u64), BTreeSet<Ino>>,
+    /// Files of which it is not known yet what they are below.
+    unsure: BTreeSet<Ino>,
+}
+
+impl Mds {
+    fn is_below_quota(&self, ino: Ino) -> bool {
+        let above = self.tree.ancestors(ino).map(|(dir, _)| dir);
+        std::iter::once(ino).chain(above).any(|dir| self.has_quota(dir))
+    }
+    fn has_quota(&self, dir: Ino) -> bool {
+        self.tree.inode(dir).and_then(|inode| inode.rare.as_ref()).is_some_and(|rare| rare.bytes_max.is_some())
+    }
+    /// Notes whether a file that is open for writing is below a quota.
+    fn note_bound(&mut self, ino: Ino) {
+        if self.tree.place(ino).is_some() {
+            let is_coming = self.quotas.coming.values().any(|inos| inos.contains(&ino));
+            self.caps.bound(ino, is_coming || self.is_below_quota(ino));
+        } else if !self.caps.is_boundless(ino) {
+            self.caps.bound(ino, true);
+            self.quotas.unsure.insert(ino);
+        }
+    }
+    /// A client opens a file for writing.
+    pub(super) fn bound_before_opening(&mut self, ino: Ino) {
+        self.note_bound(ino);
+    }
+    /// A client says what it has open. What it may write without bound an earlier holder has found to be below no quota.
+    pub(super) fn bound_before_greeting(&mut self, opens: &[FsOpens]) {
+        for open in opens.iter().filter(|open| open.writes > 0) {
+            let was_boundless = matches!(open.cap, FsCap::Sync {} | FsCap::Buffer {});
+            if self.tree.place(open.ino).is_some() || !was_boundless {
+                self.note_bound(open.ino);
+            }
+        }
+    }
+    /// Goes on with finding out where files are.
+    pub(super) fn look_for_unsure(&mut self) {
+        for ino in self.quotas.unsure.clone() {
+            let is_here = self.tree.place(ino).is_some();
+            if is_here || !self.find(ino) {
+                // One that cannot be read stays bounded: its writer asks, and is told what is wrong.
+                self.quotas.unsure.remove(&ino);
+            }
+            if is_here && self.caps.bounded().contains(&ino) {
+                self.note_bound(ino);
+            }
+        }
+    }
+    /// Begins to read where a file is that is open for writing; whether that is possible.
+    fn find(&mut self, ino: Ino) -> bool {
+        if let Some(place) = self.writers.place(ino) {
+            self.places.hint(ino, place.clone());
+        }
+        self.seek(Missing::Inode(ino)).is_ok()
+    }
+
+    /// Files that a request brings below a quota.
+    fn brought(&self, call: &FsCall) -> Vec<Ino> {
+        let quota = |dir: Ino| self.is_below_quota(dir);
+        let entry = |dir: Ino, name: &Name| match self.tree.find(dir, name) {
+            Found::Entry(Entry::Inode { inode, .. }) => Some(inode.ino),
+            _ => None,
+        };
+        match call {
+            FsCall::SetXattr { ino, name, .. } if name.as_bytes().starts_with(PREFIX) => vec![*ino],
+            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+                let there = entry(*dir, name).filter(|_| quota(*to_dir));
+                let back = entry(*to_dir, to_name).filter(|_| flags & rename_flag::EXCHANGE != 0 && quota(*dir));
+                there.into_iter().chain(back).collect()
+            }
+            FsCall::Link { ino, dir, .. } if quota(*dir) => vec![*ino],
+            _ => Vec::new(),
+        }
+    }
+    /// Whether a request waits until what it brings below a quota is not written without bound any more.
+    pub(super) fn waits_for_boundless(&mut self, client: ClientId, request: &FsRequest) -> bool {
+        let key = (client, request.number);
+        let tops = self.brought(&request.call);
+        if tops.is_empty() {
+            return false;
+        }
+        let is_directory = |ino: &Ino| self.tree.inode(*ino).is_some_and(Inode::is_directory);
+        let inos: Vec<Ino> = if tops.iter().any(is_directory) { self.caps.written().collect() } else { tops.clone() };
+        let mut waits = false;
+        let mut coming = BTreeSet::new();
+        for ino in inos {
+            if self.tree.place(ino).is_none() {
+                waits |= self.caps.is_boundless(ino) && self.find(ino);
+            } else if tops.iter().any(|top| self.tree.is_below(ino, *top)) {
+                coming.insert(ino);
+            }
+        }
+        self.quotas.coming.insert(key, coming.clone());
+        for ino in coming {
+            if self.caps.is_open(ino) {
+                self.caps.bound(ino, true);
+            }
+            waits |= self.caps.is_boundless(ino);
+        }
+        waits
+    }
+    /// A request is done, or is not to be any more.
+    pub(super) fn end_coming(&mut self, client: ClientId, number: u64) {
+        for ino in self.quotas.coming.remove(&(client, number)).into_iter().flatten() {
+            if self.caps.is_open(ino) {
+                self.note_bound(ino);
+            }
+        }
+    }
+    /// The same of all requests of a client.
+    pub(super) fn end_all_coming(&mut self, client: ClientId) {
+        let of_client = self.quotas.coming.keys().filter(|(who, _)| *who == client);
+        let numbers: Vec<u64> = of_client.map(|(_, number)| *number).collect();
+        numbers.into_iter().for_each(|number| self.end_coming(client, number));
+    }
+    /// A request was done: what is below a quota may be another.
+    pub(super) fn bound_after(&mut self, call: &FsCall) {
+        let top = match call {
+            FsCall::SetXattr { ino, name, .. } | FsCall::RemoveXattr { ino, name }
+                if name.as_bytes().starts_with(PREFIX) =>
+            {
+                Some(*ino)
+            }
+            FsCall::Rename { to_dir, to_name, .. } => match self.tree.find(*to_dir, to_name) {
+                Found::Entry(Entry::Inode { inode, .. }) => Some(inode.ino),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(top) = top else { return };
+        if self.tree.inode(top).is_some_and(Inode::is_directory) {
+            let written = self.caps.written().filter(|ino| self.tree.is_below(*ino, top));
+            written.collect::<Vec<_>>().into_iter().for_each(|ino| self.note_bound(ino));
+        } else if self.caps.is_open(top) {
+            self.note_bound(top);
+        }
+    }
+
+    /// Has clients give back what they may still write below a directory, and of what is to come there; whether any has
+    /// something that it has not given back.
+    pub(super) fn take_back_rooms(&mut self, dir: Ino, moved: Option<Ino>, but: Option<Ino>) -> bool {
+        let tops = std::iter::once(dir).chain(moved);
+        let rooms = self.caps.rooms();
+        let inos: BTreeSet<Ino> = tops.flat_map(|top| rooms.below(&self.tree, top)).map(|(ino, _)| ino).collect();
+        let inos = inos.into_iter().filter(|ino| Some(*ino) != but || moved.is_some());
+        inos.collect::<Vec<_>>().into_iter().fold(false, |waits, ino| self.caps.take_back_room(ino) | waits)
+    }
+}

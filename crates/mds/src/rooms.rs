@@ -1,0 +1,50 @@
+//! How large clients may make files that are below a quota before the server knows (ADR 0006, "Quotas").
+//!
+//! ```text
+//!   0            size            room
+//!   ├──────────────┼───────────────┤
+//!     in the sums     spare: kept for its writer
+//! ```
+//! Invariant: below a directory with a quota of bytes, sizes and what is spare come to no more than that, or what
+//! was there when the quota was set. So what a client writes within its room is never refused later.
+
+use crate::tree::Tree;
+use nacre_types::Ino;
+use std::collections::BTreeMap;
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Rooms {
+    /// How large a file may become.
+    files: BTreeMap<Ino, u64>,
+    /// All of these together: no less than all that is spare.
+    sum: u128,
+}
+
+impl Rooms {
+    /// A file's writer has this room; `None`: it has none, or there is none.
+    pub fn set(&mut self, ino: Ino, room: Option<u64>) {
+        let before = match room {
+            Some(room) => self.files.insert(ino, room),
+            None => self.files.remove(&ino),
+        };
+        self.sum = self.sum - u128::from(before.unwrap_or(0)) + u128::from(room.unwrap_or(0));
+    }
+    /// No less than what is spare, wherever.
+    pub(crate) const fn at_most(&self) -> u128 {
+        self.sum
+    }
+    /// Files with a room that are this one or below it, and those of which that is not known.
+    pub(crate) fn below<'a>(&'a self, tree: &'a Tree, top: Ino) -> impl Iterator<Item = (Ino, u64)> {
+        let room = self.files.iter().map(|(ino, room)| (*ino, *room));
+        room.filter(move |(ino, _)| tree.place(*ino).is_none() || tree.is_below(*ino, top))
+    }
+    /// What is spare there, but for one file.
+    pub(crate) fn spare(&self, tree: &Tree, top: Ino, but: Option<Ino>) -> u128 {
+        let spare = |(ino, room): (Ino, u64)| {
+            let size = tree.inode(ino).map_or(0, |inode| inode.size);
+            u128::from(room.saturating_sub(size))
+        };
+        self.below(tree, top).filter(|(ino, _)| Some(*ino) != but).map(spare).sum()
+    }
+}
