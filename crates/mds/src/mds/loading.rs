@@ -385,7 +385,7 @@ impl Mds {
         }
         inos.extend(self.removing.all());
         // Where they are decides what quotas leave.
-        inos.extend(self.caps.bounded());
+        inos.extend(self.caps.bounded().iter().copied().chain(self.quotas.sought()));
         // What is being read is put into memory with all above it.
         inos.extend(self.loading.iter().map(|(dir, _)| *dir));
         for ino in &inos {

@@ -19,8 +19,17 @@ use nacre_wire::msg::fs::{FsCap, rename_flag};
 pub(super) struct Quotas {
     /// Files that requests will bring below quotas, and that wait for their writers.
     coming: BTreeMap<(ClientId, u64), BTreeSet<Ino>>,
+    /// Files that they have to find, to know whether they bring these: they stay in memory.
+    sought: BTreeMap<(ClientId, u64), Vec<Ino>>,
     /// Files of which it is not known yet what they are below.
     unsure: BTreeSet<Ino>,
+}
+
+impl Quotas {
+    /// Files whose places decide something.
+    pub fn sought(&self) -> impl Iterator<Item = Ino> {
+        self.sought.values().flatten().copied()
+    }
 }
 
 impl Mds {
@@ -102,6 +111,9 @@ impl Mds {
         }
         let is_directory = |ino: &Ino| self.tree.inode(*ino).is_some_and(Inode::is_directory);
         let inos: Vec<Ino> = if tops.iter().any(is_directory) { self.caps.written().collect() } else { tops.clone() };
+        if inos.iter().any(|ino| self.tree.place(*ino).is_none()) {
+            self.quotas.sought.insert(key, inos.clone());
+        }
         let mut waits = false;
         let mut coming = BTreeSet::new();
         for ino in inos {
@@ -122,6 +134,7 @@ impl Mds {
     }
     /// A request is done, or is not to be any more.
     pub(super) fn end_coming(&mut self, client: ClientId, number: u64) {
+        self.quotas.sought.remove(&(client, number));
         for ino in self.quotas.coming.remove(&(client, number)).into_iter().flatten() {
             if self.caps.is_open(ino) {
                 self.note_bound(ino);
@@ -130,6 +143,7 @@ impl Mds {
     }
     /// The same of all requests of a client.
     pub(super) fn end_all_coming(&mut self, client: ClientId) {
+        // Who seeks has an entry there, too.
         let of_client = self.quotas.coming.keys().filter(|(who, _)| *who == client);
         let numbers: Vec<u64> = of_client.map(|(_, number)| *number).collect();
         numbers.into_iter().for_each(|number| self.end_coming(client, number));

@@ -30,6 +30,7 @@ fn main() {
                 sum.above += report.above;
                 sum.relics += report.relics;
                 sum.across += report.across;
+                sum.refused += report.refused;
             }
             Err(_) => {
                 println!("seed {seed} failed");

@@ -14,12 +14,14 @@
 //! It does not see: times and owners; sizes of files that programs write to, which they
 //! judge themselves; what was told to clients that died or came too late.
 
+use super::bounds::Bounds;
 use super::programs::is_written;
 use super::tops::Top;
 use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_history::posix::{Kind, Model};
 use nacre_mds::journal::{self, Batch, Progress};
 use nacre_types::{ClientId, Ino};
+use nacre_wire::fs::quota::{DirAttr, parse_bound};
 use nacre_wire::fs::{Entry, FileKind, Inode, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, rename_flag};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,24 +87,34 @@ struct World {
     ids: BTreeMap<Ino, usize>,
     /// What the model has not: permissions, as they were made or set last.
     modes: BTreeMap<usize, u16>,
+    bounds: Bounds,
 }
 
 type Said = Result<Option<usize>, u16>;
 const EIO: u16 = 5;
 const EXDEV: u16 = 18;
+const EDQUOT: u16 = 122;
 const ESTALE: u16 = 116;
 
 impl World {
     fn new(tops: &[(String, Ino)]) -> Self {
-        let mut world = Self { model: Model::new(), ids: BTreeMap::from([(Ino::ROOT, 0)]), modes: BTreeMap::new() };
+        let (ids, modes) = (BTreeMap::from([(Ino::ROOT, 0)]), BTreeMap::new());
+        let mut world = Self { model: Model::new(), ids, modes, bounds: Bounds::default() };
         for (name, ino) in tops {
             let id = world.model.make(0, name, Kind::Directory).expect("it is new");
             world.ids.insert(*ino, id);
+            world.bounds.on_made(id, *ino);
         }
         world
     }
     /// A change of the journal: what the model says.
     fn make(&mut self, call: &FsCall, answer: &FsAnswer) -> Said {
+        let before = match call {
+            FsCall::Pin { dir, name, .. } | FsCall::Rename { dir, name, .. } => {
+                self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name))).ok()
+            }
+            _ => None,
+        };
         let said = match (call, answer) {
             // The directory is another one from then on.
             (FsCall::Pin { dir, name, .. }, FsAnswer::Node { made: true, .. }) => self.id(*dir).and_then(|dir| {
@@ -115,8 +127,31 @@ impl World {
         if let (Ok(Some(id)), FsAnswer::Node { node, made: true }) = (&said, answer) {
             self.ids.insert(node.inode.ino, *id);
             self.modes.insert(*id, node.inode.mode);
+            self.bounds.on_made(*id, node.inode.ino);
+        }
+        match (call, &said) {
+            (FsCall::Pin { .. }, Ok(Some(id))) => before.iter().for_each(|before| self.bounds.on_pinned(*before, *id)),
+            (FsCall::Link { ino, dir, .. }, Ok(Some(id))) => {
+                if self.model.nodes[*id].names > 1 || ino.rank() != dir.rank() {
+                    self.bounds.on_several(*id);
+                }
+            }
+            (FsCall::SetXattr { .. }, _) => self.set_bound(call, &said, u64::MAX),
+            (FsCall::Rename { dir, to_dir, .. }, Ok(_)) if dir.rank() != to_dir.rank() => {
+                before.iter().for_each(|id| self.bounds.on_several(*id));
+            }
+            _ => {}
         }
         said
+    }
+    /// A directory is given a quota; `since`: when its caller knew.
+    fn set_bound(&mut self, call: &FsCall, said: &Said, since: u64) {
+        if let FsCall::SetXattr { name, value, .. } = call
+            && let (Ok(Some(id)), Some(DirAttr::Max(kind))) = (said, DirAttr::parse(name.as_bytes()))
+        {
+            let max = parse_bound(value).expect("programs set numbers");
+            self.bounds.set(&self.model, *id, kind, max, since);
+        }
     }
     fn id(&self, ino: Ino) -> Result<usize, u16> {
         self.ids.get(&ino).copied().ok_or(ESTALE)
@@ -167,6 +202,14 @@ impl World {
                 match changes.size {
                     Some(size) => self.model.resize(id, size).map(|()| Some(id)),
                     None => Ok(Some(id)),
+                }
+            }
+            FsCall::SetXattr { ino, .. } => {
+                let id = self.id(*ino)?;
+                match (self.model.nodes[id].gone, self.model.nodes[id].kind) {
+                    (true, _) => Err(2),
+                    (false, Kind::Directory) => Ok(Some(id)),
+                    _ => Err(20),
                 }
             }
             FsCall::Pin { dir, name, .. } => {
@@ -272,6 +315,7 @@ impl World {
             // A file that is not in memory is found by its name, as its client has seen it last: if another client has
             // renamed it, it is not found (docs/plan.md, files).
             (_, FsAnswer::Failed { errno: ESTALE }) if call.ino().is_some() => true,
+            (_, FsAnswer::Failed { errno: EDQUOT }) if self.may_be_refused(call) => true,
             // Directories stay in their rank's part of the tree.
             (_, FsAnswer::Failed { errno: EXDEV }) if self.may_be_across(call) => true,
             // It is that rank's already.
@@ -300,6 +344,21 @@ impl World {
         }
     }
 
+    /// Whether a quota may be in the way: something is bounded where this comes to.
+    fn may_be_refused(&self, call: &FsCall) -> bool {
+        let has = |dir: &Ino| self.id(*dir).is_ok_and(|dir| self.bounds.has(&self.model, dir));
+        match call {
+            FsCall::Make { dir, .. } | FsCall::Link { dir, .. } => has(dir),
+            FsCall::Rename { dir, to_dir, flags, .. } => {
+                has(to_dir) || (flags & rename_flag::EXCHANGE != 0 && has(dir))
+            }
+            FsCall::Set { ino, .. } | FsCall::Wrote { ino, .. } => {
+                let holds = |node: &nacre_history::posix::Node| node.entries.values().any(|id| Ok(*id) == self.id(*ino));
+                (0..self.model.nodes.len()).any(|dir| holds(&self.model.nodes[dir]) && self.bounds.has(&self.model, dir))
+            }
+            _ => false,
+        }
+    }
     /// Whether a directory would go to another part of the tree, or one is another rank's already.
     fn may_be_across(&self, call: &FsCall) -> bool {
         let is_directory = |dir: &Ino, name: &nacre_types::Name| {
@@ -478,11 +537,16 @@ impl Judge {
             let said = world.make(&seen.call, answer);
             touches.extend(world.answered(answer));
             assert!(world.agrees(&said, &seen.call, answer), "{who:?} {:?}: {answer:?}, but {said:?}", seen.call);
+            world.set_bound(&seen.call, &said, seen.span().1);
+            // What was found was written before its client was evicted.
+            let is_found = who.0 == ClientId(0);
+            world.bounds.look(&world.model, if is_found { u64::MAX } else { seen.begun });
             if let Some((_, told)) = &seen.ended {
                 assert!(world.told(&said, &seen.call, told), "{who:?} {:?}: was told {told:?}", seen.call);
             }
             touched.push(touches);
         }
+        world.bounds.check(&world.model);
         // Again, in an order that is that of time, too.
         let spans = self.order.iter().map(|(who, _)| self.requests[who].span());
         let changes: Vec<Change<'_>> = touched.iter().zip(spans).map(Change::from).collect();
@@ -566,6 +630,8 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::Clients { .. }
         | FsCall::Evict { .. }
         | FsCall::StatFs {}
+        | FsCall::Grow { .. }
+        | FsCall::Usage { .. }
         | FsCall::Lookup { .. }
         | FsCall::Stat { .. }
         | FsCall::List { .. } => false,

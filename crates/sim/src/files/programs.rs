@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_types::{Ino, Name};
-use nacre_wire::fs::{FileKind, Inode, Stamp};
+use nacre_wire::fs::{FileKind, Inode, QuotaKind, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,6 +21,12 @@ const OWN_FAR: u64 = 150_000;
 /// What such files are known by.
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
+const EEXIST: u16 = 17;
+const EDQUOT: u16 = 122;
+/// What a directory's quota is set to: none, and so many bytes.
+const BOUNDS: [u64; 5] = [0, 20_000, 60_000, 100_000, 200_000];
+/// The directory of files that are written below a quota.
+const HOME: &str = "bounded";
 const ENXIO: u16 = 6;
 
 /// Whether it is a file whose data is written: its programs judge its size themselves, and others
@@ -33,13 +39,15 @@ pub fn is_written(inode: &Inode) -> bool {
 #[derive(Debug)]
 pub struct Seen {
     tops: Arc<[Top]>,
+    /// Directories are given quotas.
+    bounds: bool,
     dirs: BTreeSet<Ino>,
     files: BTreeSet<Ino>,
 }
 
 impl Seen {
-    pub const fn new(tops: Arc<[Top]>) -> Self {
-        Self { tops, dirs: BTreeSet::new(), files: BTreeSet::new() }
+    pub const fn new(tops: Arc<[Top]>, bounds: bool) -> Self {
+        Self { tops, bounds, dirs: BTreeSet::new(), files: BTreeSet::new() }
     }
     pub fn note(&mut self, answer: &FsAnswer) {
         if let FsAnswer::Node { node, .. } = answer
@@ -72,6 +80,11 @@ pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     FsCall::Make { dir, name, kind, mode, umask: 0, uid, gid, target, device: 0, exclusive, open, write: open }
 }
 
+/// Gives a directory a quota; 0: none.
+fn bound(ino: Ino, kind: QuotaKind, max: u64) -> FsCall {
+    FsCall::SetXattr { ino, name: kind.name().into(), value: max.to_string().into(), fresh: None, drop_sgid: false }
+}
+
 /// A call about names that others use as well.
 pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
     let (dir, to_dir) = (seen.dir(rng), seen.dir(rng));
@@ -100,6 +113,17 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
         }
         85..92 => FsCall::Lookup { dir, name },
         92..96 => FsCall::List { dir, after: 0, bytes_max: 1 << 20 },
+        97 if seen.bounds => {
+            // What other programs write in is not bounded.
+            let is_top = |dir: &Ino| seen.tops.iter().any(|top| top.ino == *dir);
+            let dirs: Vec<Ino> = seen.dirs.iter().copied().filter(|dir| !is_top(dir)).collect();
+            let (kind, max) = if rng.one_in(2) {
+                (QuotaKind::Bytes {}, *rng.pick(&[0, 4_000, 9_000, 20_000]))
+            } else {
+                (QuotaKind::Files {}, *rng.pick(&[0, 1, 2, 4]))
+            };
+            if dirs.is_empty() { FsCall::Stat { ino: dir } } else { bound(*rng.pick(&dirs), kind, max) }
+        }
         96..98 => FsCall::Stat { ino: seen.any(rng) },
         98 if seen.tops.len() > 1 => FsCall::Pin { dir, name, rank: rng.below(seen.tops.len() as u64) as u16 },
         _ => return Ask::Sync { ino: None },
@@ -127,11 +151,19 @@ pub struct Own {
     most: u64,
     /// What an earlier file's program had asked.
     stale: Option<CallId>,
+    /// It writes below a quota: in which directory, once it knows that; and that the directory is there.
+    home: Option<Option<Top>>,
+    is_made: bool,
+    /// How often there was no room.
+    pub refused: u64,
     pub steps: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
+    /// The directory: made, or looked up.
+    Home,
+    Bound,
     /// With its name, or without one.
     Create(bool),
     Link,
@@ -148,7 +180,7 @@ enum Step {
 }
 
 impl Own {
-    pub fn new(name: &str, tops: Arc<[Top]>) -> Self {
+    pub fn new(name: &str, tops: Arc<[Top]>, is_bounded: bool) -> Self {
         let sum: u32 = name.bytes().map(u32::from).sum();
         let top = |n: u32| tops[n as usize % tops.len()].clone();
         let (made_in, named_in) = (top(sum), top(sum / 5));
@@ -168,15 +200,36 @@ impl Own {
             next: 0,
             most,
             stale: None,
+            home: is_bounded.then_some(None),
+            is_made: false,
+            refused: 0,
             steps: 0,
         }
     }
     pub const fn is_waiting(&self) -> bool {
         self.asked.is_some() || self.stale.is_some()
     }
+    /// The same again, with another file.
+    fn again(&self, name: &str) -> Self {
+        let (steps, refused, home) = (self.steps, self.refused, self.home.clone());
+        let mut own = Self { steps, refused, ..Self::new(name, self.tops.clone(), false) };
+        if let Some(Some(home)) = &home {
+            (own.made_in, own.named_in) = (home.clone(), home.clone());
+        }
+        Self { home, ..own }
+    }
     /// What to ask next.
     pub fn next(&mut self, rng: &mut Rng, begin: impl FnOnce(Ask) -> CallId) {
         let mut content = self.content.clone();
+        if let Some(None) = self.home {
+            let (dir, name) = (self.tops[0].ino, Name::from(HOME));
+            let call = match self.is_made {
+                false => make(dir, name, FileKind::Directory {}, true),
+                true => FsCall::Lookup { dir, name },
+            };
+            self.asked = Some((begin(Ask::Names(call)), Step::Home, content));
+            return;
+        }
         let Some(ino) = self.ino else {
             let named = rng.one_in(2);
             if named {
@@ -201,7 +254,12 @@ impl Own {
             return;
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
-        let (step, ask) = match rng.below(24) {
+        let home = self.home.as_ref().and_then(Option::as_ref).map(|home| home.ino);
+        let (step, ask) = match rng.below(if home.is_some() { 25 } else { 24 }) {
+            24 => {
+                let bound = bound(home.expect("it is below a quota"), QuotaKind::Bytes {}, *rng.pick(&BOUNDS));
+                (Step::Bound, Ask::Names(bound))
+            }
             0 if !self.named => {
                 let (dir, name) = (self.named_in.ino, self.name.clone());
                 (Step::Link, Ask::Names(FsCall::Link { ino, dir, name }))
@@ -264,7 +322,7 @@ impl Own {
         let asked = self.asked.take();
         // Evicted twice, it may still wait for what it had asked before the first time.
         let stale = asked.map(|(call, ..)| call).or(self.stale);
-        *self = Self { stale, steps: self.steps, ..Self::new(name, self.tops.clone()) };
+        *self = Self { stale, ..self.again(name) };
     }
     /// Its call has ended.
     ///
@@ -282,6 +340,18 @@ impl Own {
         }
         let given = match outcome {
             Ok(given) => given,
+            Err(EEXIST) if step == Step::Home => {
+                self.is_made = true;
+                return true;
+            }
+            // Nothing has happened.
+            Err(EDQUOT)
+                if self.home.is_some()
+                    && matches!(step, Step::Create(_) | Step::Link | Step::Write | Step::Resize | Step::Extend) =>
+            {
+                self.refused += 1;
+                return true;
+            }
             Err(errno) => panic!("{}: {step:?} failed with {errno} ({EBADF}: it is not open)", self.name),
         };
         match (&step, given) {
@@ -294,8 +364,7 @@ impl Own {
             }
             // It is gone, and another one begins.
             (Step::Close, _) if !self.named => {
-                *self =
-                    Self { next: self.next, steps: self.steps, ..Self::new(&self.name.to_string(), self.tops.clone()) };
+                *self = Self { next: self.next, ..self.again(&self.name.to_string()) };
                 return true;
             }
             (Step::Read(offset, length), Given::Data(parts)) => {
@@ -314,6 +383,12 @@ impl Own {
                 assert_eq!(node.inode.size, content.len() as u64, "{}: its size when it is opened", self.name);
                 self.open = true;
             }
+            (Step::Home, Given::Answer(FsAnswer::Node { node, .. })) => {
+                let home = Top { ino: node.inode.ino, name: HOME.to_owned() };
+                (self.made_in, self.named_in) = (home.clone(), home.clone());
+                self.home = Some(Some(home));
+            }
+            (Step::Bound, Given::Answer(_)) => {}
             (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
         }

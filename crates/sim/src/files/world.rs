@@ -68,6 +68,8 @@ pub struct Report {
     pub relics: u64,
     /// Changes of names of several ranks.
     pub across: u64,
+    /// Times a quota left no room for a file's data.
+    pub refused: u64,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
@@ -184,6 +186,8 @@ struct World {
     book: Book,
     faults: bool,
     works: bool,
+    /// Directories are given quotas.
+    bounds: bool,
     limits: MdsLimits,
     report: Report,
     digest: xxhash_rust::xxh3::Xxh3,
@@ -273,6 +277,7 @@ impl World {
             book: Book::default(),
             faults: true,
             works: true,
+            bounds: matches!(seed % 5, 1 | 3),
             limits,
             report: Report::default(),
             digest: xxhash_rust::xxh3::Xxh3::with_seed(0),
@@ -624,8 +629,10 @@ impl World {
         for (call, outcome) in ended {
             self.judge.on_ended(now, id, call, &outcome);
             kernel.on_ended(local, call, &outcome, fs);
+            let refused = own.refused;
             if own.on_ended(call, &outcome) {
                 self.report.own += 1;
+                self.report.refused += own.refused - refused;
                 // What was synchronized just now is in no journal yet.
                 if self.faults && own.is_synced() && self.rng.one_in(12) {
                     self.schedule.push(now + self.rng.below(5 * MS), Event::PowerCut(id));
@@ -758,11 +765,11 @@ impl World {
                 data_max,
                 dirty_max,
             };
-            let own = Own::new(&format!("own.{life}"), self.tops.clone());
+            let own = Own::new(&format!("own.{life}"), self.tops.clone(), self.bounds && life % 4 != 0);
             let dirs: Vec<Ino> = self.tops.iter().map(|top| top.ino).collect();
             let log = Log::new(id, dirs[dirs.len() - 1]);
             let data = Data::new(id, dirs);
-            let (seen, calls) = (programs::Seen::new(self.tops.clone()), BTreeSet::new());
+            let (seen, calls) = (programs::Seen::new(self.tops.clone(), self.bounds), BTreeSet::new());
             let kernel = Kernel::default();
             Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, seen, calls }
         };
