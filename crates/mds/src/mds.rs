@@ -637,6 +637,10 @@ impl Mds {
                 self.conclude(client, &request, stamp, Outcome::only(answer));
                 continue;
             }
+            if self.waits_for_quota(&request.call) {
+                self.waiting.push_back((client, request));
+                continue;
+            }
             if self.waits_for_transaction(client, &request) {
                 in_order.extend(request.again.map(|_| client));
                 self.waiting.push_back((client, request));

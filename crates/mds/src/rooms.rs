@@ -5,8 +5,8 @@
 //!   ├──────────────┼───────────────┤
 //!     in the sums     spare: kept for its writer
 //! ```
-//! Invariant: below a directory with a quota of bytes, sizes and what is spare come to no more than that, or what
-//! was there when the quota was set. So what a client writes within its room is never refused later.
+//! Invariant: below a directory with a quota of bytes, sizes and what is spare come to no more than that, or than
+//! what was there when the quota was set. So what a client writes within its room is never refused later.
 
 use crate::tree::Tree;
 use nacre_types::Ino;

@@ -11,7 +11,8 @@
 //! Invariant: a client that may make a file larger without asking may do so within the quota.
 
 use super::*;
-use nacre_wire::fs::quota::PREFIX;
+use nacre_wire::fs::QuotaKind;
+use nacre_wire::fs::quota::{DirAttr, PREFIX, parse_bound};
 use nacre_wire::msg::fs::{FsCap, rename_flag};
 
 /// See the module head.
@@ -130,12 +131,29 @@ impl Mds {
             }
             waits |= self.caps.is_boundless(ino);
         }
-        waits
+        waits | self.waits_for_rooms(&request.call)
+    }
+    /// Whether clients have been given more below a directory than its new quota leaves: they give it back.
+    fn waits_for_rooms(&mut self, call: &FsCall) -> bool {
+        let FsCall::SetXattr { ino, name, value, .. } = call else { return false };
+        let is_of_bytes = DirAttr::parse(name.as_bytes()) == Some(DirAttr::Max(QuotaKind::Bytes {}));
+        let Some(max) = parse_bound(value).ok().flatten().filter(|_| is_of_bytes) else { return false };
+        let spare = self.caps.rooms().spare(&self.tree, *ino, None);
+        let is_over = u128::from(self.tree.sum(*ino).bytes_below) + spare > u128::from(max);
+        is_over && self.take_back_rooms(*ino, None, None)
+    }
+    /// Whether a client wants room for a file of which another request changes what it is below: that comes first.
+    pub(super) fn waits_for_quota(&self, call: &FsCall) -> bool {
+        let FsCall::Grow { ino, .. } = call else { return false };
+        self.quotas.coming.values().any(|inos| inos.contains(ino))
     }
     /// A request is done, or is not to be any more.
     pub(super) fn end_coming(&mut self, client: ClientId, number: u64) {
         self.quotas.sought.remove(&(client, number));
-        for ino in self.quotas.coming.remove(&(client, number)).into_iter().flatten() {
+        let Some(inos) = self.quotas.coming.remove(&(client, number)) else { return };
+        // What wanted room for them.
+        self.try_again = true;
+        for ino in inos {
             if self.caps.is_open(ino) {
                 self.note_bound(ino);
             }
