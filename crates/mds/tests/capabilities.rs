@@ -19,14 +19,14 @@ impl Two {
         let reply = self.reply(client, number).expect("answered");
         (reply.caps[0].ino, reply.caps[0].cap)
     }
-    fn told(&mut self, client: ClientId) -> Vec<FsCapNews> {
+    pub fn told(&mut self, client: ClientId) -> Vec<FsCapNews> {
         let caps = |(who, say): &mut (ClientId, Say)| match say {
             Say::Caps(caps) if *who == client => Some(std::mem::take(&mut caps.items)),
             _ => None,
         };
         self.said.iter_mut().filter_map(caps).flatten().collect()
     }
-    fn comply(&mut self, client: ClientId, number: u64, news: FsCapNews, size: u64, written: bool) {
+    pub fn comply(&mut self, client: ClientId, number: u64, news: FsCapNews, size: u64, written: bool) {
         let FsCapNews { ino, number: of, .. } = news;
         self.ask(client, number, FsCall::Comply { ino, number: of, size, mtime: Stamp(5), written });
     }

@@ -9,6 +9,7 @@ mod full;
 mod locks;
 mod objects;
 mod posix;
+mod quotas;
 mod rig;
 mod rights;
 mod sharing;

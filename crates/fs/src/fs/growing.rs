@@ -7,6 +7,10 @@
 //! ```
 //! Invariant: what a caller was told is written the quota has room for.
 
+#[cfg(test)]
+#[path = "growing_test.rs"]
+mod tests;
+
 use super::*;
 
 impl Fs {
