@@ -49,7 +49,6 @@ const COPY_MAX: u32 = 4 << 20;
 /// Requests that no program waits for, such as reading ahead, in flight at once.
 const BACKGROUND_MAX: u16 = 64;
 
-
 /// See the module head.
 pub struct Gateway<F> {
     files: F,

@@ -52,6 +52,10 @@ mod tests {
         let room = Room::of((10 << 20, 7), &quotas);
         assert_eq!((room.blocks, room.free, room.files), (512, 1, all.files));
         let room = Room::of((10 << 20, 7), &[quota(QuotaKind::Files {}, 10, 12)]);
-        assert_eq!((room.blocks, room.files, room.files_free), (all.blocks, 10, 0), "more than it may be: nothing is left");
+        assert_eq!(
+            (room.blocks, room.files, room.files_free),
+            (all.blocks, 10, 0),
+            "more than it may be: nothing is left"
+        );
     }
 }

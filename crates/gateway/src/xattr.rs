@@ -1,7 +1,7 @@
 //! Extended attributes: which names there are, and how a caller learns how large they are.
 
-use bytes::Bytes;
 use crate::answers::Usage;
+use bytes::Bytes;
 use fuser::Errno;
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::FsQuota;
@@ -28,7 +28,8 @@ pub enum Given {
 pub fn check(name: &[u8]) -> Result<(), Errno> {
     let allowed: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let is_rights = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
-    let is_allowed = is_rights || DirAttr::parse(name).is_some() || allowed.iter().any(|prefix| name.starts_with(prefix));
+    let is_allowed =
+        is_rights || DirAttr::parse(name).is_some() || allowed.iter().any(|prefix| name.starts_with(prefix));
     if is_allowed { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }
 

@@ -173,6 +173,10 @@ impl<'a> Draft<'a> {
     pub fn room_for(&self, dir: Ino, bytes: u64, files: u64) -> Step<()> {
         self.room_below(dir, files, More { bytes, ..More::default() })
     }
+    /// Whether they do for a file that had no name.
+    pub fn room_to_name(&self, inode: &Inode, dir: Ino) -> Step<()> {
+        self.room_below(dir, 1, More { bytes: inode.size, moved: Some(inode.ino), ..More::default() })
+    }
     /// Whether they do for a file that is in it and becomes larger.
     pub fn room_to_grow(&self, ino: Ino, dir: Ino, bytes: u64) -> Step<()> {
         self.room_below(dir, 0, More { bytes, own: Some(ino), ..More::default() })

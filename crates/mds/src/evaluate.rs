@@ -25,8 +25,8 @@ use bytes::Bytes;
 use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::NAME_MAX;
-use nacre_wire::fs::quota::PREFIX;
 use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
+use nacre_wire::fs::quota::PREFIX;
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp, name_hash};
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsElsewhere, FsListed, FsNode, rename_flag};
 use nacre_wire::msg::transaction::{FsFact, FsPart};
@@ -529,16 +529,16 @@ impl Run<'_> {
         let strays = Ino::strays(self.setting.rank);
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
-        // What a file without a name has counts nowhere before.
-        let bytes = if at == strays { inode.size } else { 0 };
-        self.draft.room_for(dir, bytes, 1)?;
         if at == strays {
+            // What a file without a name has counts nowhere before.
+            self.draft.room_to_name(&inode, dir)?;
             // A file that was made without a name, or lost its last one: this is its only one.
             let whole = Entry::Inode { inode: inode.clone(), head: None };
             self.draft.set(dir, name, whole, None);
             self.draft.remove_at(at, &its_name)?;
             return Ok(self.shown(inode, false));
         }
+        self.draft.room_for(dir, 0, 1)?;
         let reference = self.move_home(&inode)?;
         self.draft.set(dir, name, reference, None);
         Ok(self.shown(inode, false))

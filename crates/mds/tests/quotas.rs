@@ -61,7 +61,10 @@ fn only_below_a_quota_a_client_asks_for_room() {
     assert_eq!(two.did(ANNA, 3, grow(ino, 200)), done(300));
     assert_eq!(two.did(ANNA, 4, grow(ino, 1001)).map(|(answer, _)| answer), Some(EDQUOT));
     assert_eq!(two.did(ANNA, 5, grow(ino, 1000)), done(1000));
-    assert!(matches!(two.did(ANNA, 6, FsCall::Wrote { ino, size: 1000, mtime: Stamp(5) }), Some((FsAnswer::Node { .. }, _))));
+    assert!(matches!(
+        two.did(ANNA, 6, FsCall::Wrote { ino, size: 1000, mtime: Stamp(5) }),
+        Some((FsAnswer::Node { .. }, _))
+    ));
 }
 
 /// What one was given and has not written is not lost, and not in the way for long.
@@ -109,7 +112,8 @@ fn what_is_written_comes_below_a_quota_with_its_room() {
     let mut two = Two::new();
     let dir = two.bounded();
     let (ino, _) = two.open(ANNA, 1, Ino::ROOT, "file");
-    let rename = |from, to| FsCall::Rename { dir: from, name: "file".into(), to_dir: to, to_name: "file".into(), flags: 0 };
+    let rename =
+        |from, to| FsCall::Rename { dir: from, name: "file".into(), to_dir: to, to_name: "file".into(), flags: 0 };
     assert_eq!(two.did(BERT, 1, rename(Ino::ROOT, dir)), None);
     let [recall] = two.told(ANNA)[..] else { panic!("one question") };
     two.comply(ANNA, 2, recall, 1001, true);

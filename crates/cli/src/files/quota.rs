@@ -12,7 +12,6 @@ use nacre_types::Name;
 use nacre_wire::fs::{FsQuota, QuotaKind};
 use serde_json::{Value, json};
 
-
 #[derive(Subcommand)]
 pub enum Quota {
     /// Bound what may be below a directory: what would go beyond that fails with EDQUOT. What is there stays, also if it
@@ -70,7 +69,8 @@ pub fn run(command: &Quota, place: &Place, out: &mut Out) -> Result<()> {
         Quota::Rm { name, path, bytes, files } => {
             let both = bytes == files;
             let kinds = [(QuotaKind::Bytes {}, both || *bytes), (QuotaKind::Files {}, both || *files)];
-            let bounds: Vec<_> = kinds.into_iter().filter(|(_, wanted)| *wanted).map(|(kind, _)| (kind, None)).collect();
+            let bounds: Vec<_> =
+                kinds.into_iter().filter(|(_, wanted)| *wanted).map(|(kind, _)| (kind, None)).collect();
             set(name, path, &bounds, place, out)
         }
         Quota::Get { name, path } => {
@@ -80,13 +80,7 @@ pub fn run(command: &Quota, place: &Place, out: &mut Out) -> Result<()> {
     }
 }
 
-fn set(
-    name: &str,
-    path: &str,
-    bounds: &[(QuotaKind, Option<u64>)],
-    place: &Place,
-    out: &mut Out,
-) -> Result<()> {
+fn set(name: &str, path: &str, bounds: &[(QuotaKind, Option<u64>)], place: &Place, out: &mut Out) -> Result<()> {
     let quotas = with(name, path, place, |files, names| {
         files.set_quota(names, bounds)?;
         files.quotas(names)

@@ -96,7 +96,13 @@ impl Fs {
         let end = offset.saturating_add(data.len() as u64);
         let fills = self.cache.untaken_of(ino) + data.len() as u64 >= u64::from(file.layout.object);
         let room = self.cache.dirty() < self.config.dirty_max as u64 && self.throttled.is_empty();
-        if fills || !room || file.lacks_room(end) || file.has_no_room(self.now) || data.is_empty() || end > file.layout.data_max() {
+        if fills
+            || !room
+            || file.lacks_room(end)
+            || file.has_no_room(self.now)
+            || data.is_empty()
+            || end > file.layout.data_max()
+        {
             return None;
         }
         self.keep_written(ino, offset, end, data);

@@ -24,10 +24,12 @@ fn write(length: usize) -> Ask {
 fn a_write_beyond_the_room_is_taken_when_there_is_more() {
     let mut client = open(FsCap::Bounded { room: 10 });
     let (_, sized) = client.ask(write(10));
-    client.answer(sized, node(0));
+    client.reply(reply_to(sized, node(0)));
     assert_eq!(client.ended().len(), 1, "there is room for it");
-    let (second, asked) = client.ask(write(20));
-    assert_eq!(client.asked(|call| *call == FsCall::Grow { ino: INO, size: 20 }), asked);
+    let (second, _) = client.ask(write(20));
+    // What is dirty is written first: there is little memory for that here.
+    client.all_done();
+    let asked = client.asked(|call| *call == FsCall::Grow { ino: INO, size: 20 });
     let (third, other) = client.ask(write(15));
     assert_eq!(other, None, "one question at a time");
     client.reply(reply_to(asked, FsAnswer::Failed { errno: EDQUOT }));
@@ -43,7 +45,7 @@ fn a_write_beyond_the_room_is_taken_when_there_is_more() {
 fn a_file_that_others_write_becomes_larger_before_its_data_is_written() {
     let mut client = open(FsCap::Asks {});
     let (call, sized) = client.ask(write(10));
-    client.answer(sized, node(0));
+    client.reply(reply_to(sized, node(0)));
     let told = client.asked(|call| matches!(call, FsCall::Wrote { size: 10, .. }));
     assert!(told.is_some() && client.objects.taken.is_empty());
     client.reply(reply_to(told, FsAnswer::Failed { errno: EDQUOT }));

@@ -3,7 +3,7 @@
 //!
 //! Who may set one clients decide, as all rights.
 
-use super::{EINVAL, ENODATA, ENOTDIR, EOPNOTSUPP, EEXIST, Run, Step, Stop, rare_of};
+use super::{EEXIST, EINVAL, ENODATA, ENOTDIR, EOPNOTSUPP, Run, Step, Stop, rare_of};
 use nacre_types::Ino;
 use nacre_wire::fs::quota::{DirAttr, parse_bound};
 use nacre_wire::fs::{FsQuota, Inode, QuotaKind, Rare};

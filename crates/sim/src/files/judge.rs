@@ -131,10 +131,10 @@ impl World {
         }
         match (call, &said) {
             (FsCall::Pin { .. }, Ok(Some(id))) => before.iter().for_each(|before| self.bounds.on_pinned(*before, *id)),
-            (FsCall::Link { ino, dir, .. }, Ok(Some(id))) => {
-                if self.model.nodes[*id].names > 1 || ino.rank() != dir.rank() {
-                    self.bounds.on_several(*id);
-                }
+            (FsCall::Link { ino, dir, .. }, Ok(Some(id)))
+                if self.model.nodes[*id].names > 1 || ino.rank() != dir.rank() =>
+            {
+                self.bounds.on_several(*id);
             }
             (FsCall::SetXattr { .. }, _) => self.set_bound(call, &said, u64::MAX),
             (FsCall::Rename { dir, to_dir, .. }, Ok(_)) if dir.rank() != to_dir.rank() => {
@@ -353,8 +353,10 @@ impl World {
                 has(to_dir) || (flags & rename_flag::EXCHANGE != 0 && has(dir))
             }
             FsCall::Set { ino, .. } | FsCall::Wrote { ino, .. } => {
-                let holds = |node: &nacre_history::posix::Node| node.entries.values().any(|id| Ok(*id) == self.id(*ino));
-                (0..self.model.nodes.len()).any(|dir| holds(&self.model.nodes[dir]) && self.bounds.has(&self.model, dir))
+                let holds =
+                    |node: &nacre_history::posix::Node| node.entries.values().any(|id| Ok(*id) == self.id(*ino));
+                (0..self.model.nodes.len())
+                    .any(|dir| holds(&self.model.nodes[dir]) && self.bounds.has(&self.model, dir))
             }
             _ => false,
         }

@@ -36,7 +36,7 @@ mod tests {
     /// Seeds of file systems whose servers and clients die, stand still and are cut off.
     #[test]
     fn files_survive_their_servers() {
-        let (mut takeovers, mut own, mut evictions, mut above, mut across) = (0, 0, 0, 0, 0);
+        let (mut takeovers, mut own, mut evictions, mut above, mut across, mut refused) = (0, 0, 0, 0, 0, 0);
         for seed in 0..crate::files::SEEDS {
             let report = super::run(seed, false);
             takeovers += report.takeovers;
@@ -44,8 +44,9 @@ mod tests {
             evictions += report.evictions;
             above += report.above;
             across += report.across;
+            refused += report.refused;
         }
-        let enough = takeovers > 100 && own > 1_000 && evictions > 1 && above > 100 && across > 50;
-        assert!(enough, "{takeovers} {own} {evictions} {above} {across}");
+        let enough = takeovers > 100 && own > 1_000 && evictions > 1 && above > 100 && across > 50 && refused > 50;
+        assert!(enough, "{takeovers} {own} {evictions} {above} {across} {refused}");
     }
 }

@@ -765,7 +765,7 @@ impl World {
                 data_max,
                 dirty_max,
             };
-            let own = Own::new(&format!("own.{life}"), self.tops.clone(), self.bounds && life % 4 != 0);
+            let own = Own::new(&format!("own.{life}"), self.tops.clone(), self.bounds && !life.is_multiple_of(4));
             let dirs: Vec<Ino> = self.tops.iter().map(|top| top.ino).collect();
             let log = Log::new(id, dirs[dirs.len() - 1]);
             let data = Data::new(id, dirs);

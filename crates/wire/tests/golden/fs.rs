@@ -5,8 +5,9 @@ use super::sample::{Sample, value};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Instance, Name, PoolId};
 use nacre_wire::Message;
-use nacre_wire::fs::{FsQuota, QuotaKind, 
-    Backpointer, Entry, FileKind, FsHolder, FsLock, FsLockWait, FsSettings, Head, Inode, Layout, Rare, Stamp,
+use nacre_wire::fs::{
+    Backpointer, Entry, FileKind, FsHolder, FsLock, FsLockWait, FsQuota, FsSettings, Head, Inode, Layout, QuotaKind,
+    Rare, Stamp,
 };
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
@@ -351,7 +352,14 @@ pub fn all() -> Vec<Sample> {
     all.extend(variants("QuotaKind", QuotaKind::VARIANTS, kinds));
     all.extend(variants("FsCall", FsCall::VARIANTS, calls()));
     all.extend(variants("FsStale", FsStale::VARIANTS, stale()));
-    let caps = vec![FsCap::Nothing {}, FsCap::Sync {}, FsCap::Cache {}, FsCap::Buffer {}, FsCap::Asks {}, FsCap::Bounded { room: 18 }];
+    let caps = vec![
+        FsCap::Nothing {},
+        FsCap::Sync {},
+        FsCap::Cache {},
+        FsCap::Buffer {},
+        FsCap::Asks {},
+        FsCap::Bounded { room: 18 },
+    ];
     all.extend(variants("FsCap", FsCap::VARIANTS, caps));
     all.extend(variants(
         "FsAnswer",
