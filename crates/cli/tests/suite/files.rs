@@ -77,6 +77,31 @@ fn clients_are_shown_and_evicted() {
     assert_eq!(read, Ok(Given::Data(vec![Bytes::from("more")])));
 }
 
+/// What an operator sets holds for a program that has the file open already, and ends when it is removed.
+#[test]
+fn quotas_are_set_shown_and_removed() {
+    let site = Site::new("quotas", 40);
+    site.up(&["--mons", "1", "--osds", "1"]);
+    site.text(&["fs", "create", "home"]);
+    let fs = FileSystem::connect_for(site.dir(), "admin", "home", "a program").expect("it is served");
+    let dir = make(&fs, Ino::ROOT, "dir", FileKind::Directory {});
+    let file = make(&fs, dir, "file", FileKind::File {});
+    let write = |length| fs.call(Ask::Write { ino: file, offset: 0, data: Bytes::from(vec![7; length]) });
+    assert_eq!(write(5000), Ok(Given::Done));
+    assert!(!site.run(&["fs", "quota", "set", "home", "/dir"]).status.success(), "of what?");
+    assert!(!site.run(&["fs", "quota", "set", "home", "/none", "--files", "1"]).status.success(), "there is none");
+    site.text(&["fs", "quota", "set", "home", "/dir", "--bytes", "8KiB", "--files", "1"]);
+    assert_eq!((write(8193), write(8192)), (Err(122), Ok(Given::Done)));
+    assert_eq!(fs.call(Ask::Sync { ino: Some(file) }), Ok(Given::Done));
+    let shown: Value =
+        serde_json::from_str(&site.text(&["--json", "fs", "quota", "get", "home", "dir"])).expect("JSON");
+    assert_eq!(shown["bytes"], serde_json::json!({ "max": 8192, "used": 8192, "left": 0 }), "{shown:#}");
+    assert_eq!(shown["files"]["left"], 0);
+    let shown = site.text(&["fs", "quota", "rm", "home", "/dir", "--bytes"]);
+    assert!(shown.contains("files") && !shown.contains("bytes"), "{shown}");
+    assert_eq!(write(8193), Ok(Given::Done));
+}
+
 /// Its own pools go with it, and of another's pool what it had there; a new one of its name is empty.
 #[test]
 fn a_file_system_is_removed_with_what_it_had() {

@@ -8,9 +8,9 @@
 //! The substrate has its own simulation; here it does what it promises, as late as it may. What is
 //! judged is in `judge`: what callers were told of names, by a model of POSIX in the order of the
 //! journal, which real time must agree with; data by what its only writer knows (`programs`), or as
-//! registers (`data`); that no more is below a directory than its quota allows (`bounds`); that what was synchronized survives its client (`relics`); that nothing of a
-//! client is executed once others go on without it (`world`);
-//! and that every call ends.
+//! registers (`data`); that no more is below a directory than its quota allows (`bounds`); that what
+//! was synchronized survives its client (`relics`); that nothing of a client is executed once others
+//! go on without it (`world`); and that every call ends.
 
 mod bounds;
 mod checked;
