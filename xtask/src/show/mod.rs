@@ -14,7 +14,7 @@
 //! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
-mod costs;
+pub mod costs;
 mod degraded;
 mod faults;
 mod figures;
