@@ -27,6 +27,7 @@ mod capabilities;
 mod data;
 mod evicted;
 mod flushing;
+mod foretelling;
 mod holes;
 mod lending;
 mod locking;
@@ -46,7 +47,7 @@ use self::zeroing::Zeroing;
 use crate::ahead::LookAhead;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
-use crate::file::{File, Tells};
+use crate::file::{File, Foretold, Tells};
 use crate::lent::Lent;
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
@@ -152,6 +153,8 @@ enum Purpose {
     Said,
     /// Callers that may come: names of this.
     Ahead(Ino),
+    /// A change of attributes that its caller has been answered: which of this file's.
+    Foretold(Ino, u64),
 }
 
 /// What an operation on an object is for.
@@ -186,6 +189,8 @@ pub struct Fs {
     sized: BTreeSet<CallId>,
     /// Files that were closed, which has been answered and not been begun.
     closes: Vec<(Ino, bool)>,
+    /// Changes of attributes that were answered between two turns, and not sent.
+    foretold: Vec<(Ino, Foretold)>,
     purposes: BTreeMap<u64, Purpose>,
     /// Requests about what another rank has led to.
     led: BTreeMap<u64, Led>,
@@ -244,6 +249,7 @@ impl Fs {
             queue: Queue::default(),
             sized: BTreeSet::new(),
             closes: Vec::new(),
+            foretold: Vec::new(),
             purposes: BTreeMap::new(),
             led: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -570,6 +576,7 @@ impl Fs {
             Some(Purpose::Told(ino)) => {
                 self.told(ino, given, out);
             }
+            Some(Purpose::Foretold(ino, number)) => self.foretold(ino, number, given),
             Some(Purpose::Said | Purpose::Ahead(_)) | None => {}
         }
     }
@@ -865,6 +872,7 @@ impl Service for Fs {
         out: &mut Vec<Output>,
     ) {
         self.now = now;
+        self.send_foretold(out);
         self.begin_closes();
         for input in inputs {
             self.on_input(input, out);
