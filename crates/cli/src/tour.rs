@@ -124,7 +124,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     out.finish()?;
 
     if arguments.stay {
-        up::introduce(&cluster, &mut *up.session, up.took, false, out)?;
+        up::introduce(&cluster, &mut *up.session, up.took, false, None, out)?;
         Ending::watch()?.wait(&mut *up.daemons);
     }
     drop(up.session);

@@ -6,6 +6,7 @@
 //!             one thread reads requests    the client's thread replies
 //! ```
 //! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
+//! * [`check`], [`may_mount`]: whether that can be; [`unmount`]: what others have mounted; [`table`]: what is mounted;
 //! * `gateway`: one method per request, each one call; it decides nothing;
 //! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought;
 //! * `client`: whom requests are passed on to; `kept`: attributes that the kernel keeps;
@@ -37,9 +38,12 @@ mod listing;
 mod locks;
 mod mount;
 mod options;
+mod permission;
+pub mod table;
 mod xattr;
 
 pub use client::MountClient;
 pub use error::MountError;
-pub use mount::{Mounted, check, mount};
+pub use mount::{Mounted, Unmount, check, mount, unmount};
 pub use options::{MountOptions, UnknownOption};
+pub use permission::may_mount;

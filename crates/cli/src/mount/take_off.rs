@@ -1,0 +1,165 @@
+//! Unmounting what `nacre up --mount` mounted: `nacre down`, and the end of `nacre up`.
+//!
+//! ```text
+//!  down          ──umount──▶ its process makes all safe, and ends
+//!                  └─ busy: who uses it is said, and nothing is stopped
+//!  down --force  ─┐
+//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all safe, and ends
+//! ```
+//! A mount whose process was killed is taken off, too: it would answer nothing any more.
+
+use super::record::{self, Found, Server};
+use super::users::users;
+use anyhow::{Context as _, Result, bail};
+use nacre_gateway::{MountError, Unmount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The kernel lets go of a file a moment after its last `close`.
+const BUSY_MAX: Duration = Duration::from_secs(2);
+/// A mount's process gives open files 5 s, and the cluster 30 s to make everything safe.
+const END_MAX: Duration = Duration::from_secs(45);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A mount that is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenOff {
+    /// Where it was.
+    pub dir: PathBuf,
+    /// Which file system.
+    pub fs: String,
+    /// What may be lost, and why.
+    pub fault: Option<String>,
+}
+
+impl TakenOff {
+    /// As a sentence.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let what = format!("{} ({})", self.dir.display(), self.fs);
+        match &self.fault {
+            None => format!("{what} is unmounted; everything in it is safe"),
+            Some(why) => format!("{what} is unmounted, but its last changes may be lost: {why}"),
+        }
+    }
+}
+
+/// Those that `nacre up --mount` mounted.
+fn by_up(run: &Path) -> Result<Vec<Found>> {
+    Ok(record::all(run)?.into_iter().filter(|found| found.record.by_up).collect())
+}
+
+/// Unmounts all that `nacre up --mount` mounted; without `force` none that a program uses.
+///
+/// # Errors
+/// A program uses one of them, or one cannot be unmounted: what to do. Those before it are unmounted.
+pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
+    let found = by_up(run)?;
+    // A mount that is in use is known before the first one is gone.
+    if !force {
+        for one in found.iter().filter(|one| one.lives() && one.record.entry().is_some()) {
+            if let Some(users) = settled_users(&one.record.dir) {
+                return Err(in_use(one, Some(users)));
+            }
+        }
+    }
+    found.iter().map(|one| one_of(one, force)).collect()
+}
+
+fn one_of(one: &Found, force: bool) -> Result<TakenOff> {
+    if one.lives() {
+        if force || one.record.entry().is_none() {
+            signal(one)?;
+        } else {
+            unmount_unused(one)?;
+        }
+        return await_end(one);
+    }
+    remove_dead(one)
+}
+
+/// Who uses it, and does not end within a moment.
+fn settled_users(dir: &Path) -> Option<String> {
+    let begun = Instant::now();
+    loop {
+        let users = users(dir)?;
+        if begun.elapsed() > BUSY_MAX {
+            return Some(users);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn unmount_unused(one: &Found) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match unmount(&one.record.dir, Unmount::Unused) {
+            Err(MountError::Busy { .. }) if begun.elapsed() < BUSY_MAX => std::thread::sleep(LOOK),
+            Err(MountError::Busy { .. }) => return Err(in_use(one, users(&one.record.dir))),
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn in_use(one: &Found, users: Option<String>) -> anyhow::Error {
+    let dir = one.record.dir.display();
+    let users = users.unwrap_or_else(|| "programs that this user may not see".to_owned());
+    anyhow::anyhow!(
+        "{dir} is in use: {users}; so nothing was stopped. End them and say it again, or take it away from them \
+         with `nacre down --force`: what they have written is safe then, and their next calls fail"
+    )
+}
+
+/// Tells a mount's process to end. It has its record open and locked, so the number is its own.
+fn signal(one: &Found) -> Result<()> {
+    let Server::Lives(pid) = one.server else { return Ok(()) };
+    let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    let pid = pid.with_context(|| format!("the process of {} cannot be found", one.record.dir.display()))?;
+    match kill_process(pid, Signal::TERM) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(why) => bail!("ending the mount {} (process {}): {why}", one.record.dir.display(), pid.as_raw_nonzero()),
+    }
+}
+
+/// Waits until its process has ended; then says how.
+fn await_end(one: &Found) -> Result<TakenOff> {
+    let (dir, begun) = (one.record.dir.clone(), Instant::now());
+    let fs = one.record.fs.clone();
+    loop {
+        let Some(now) = one.again()? else { return Ok(TakenOff { dir, fs, fault: None }) };
+        if !now.lives() {
+            return remove_dead(&now);
+        }
+        if begun.elapsed() > END_MAX {
+            bail!(
+                "{} is unmounted, but its process{} does not end: what it has to write may not be safe yet; \
+                 `nacre health detail` says what the cluster waits for",
+                dir.display(),
+                now.process()
+            );
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// What is left of a process that was killed, or that has not made everything safe.
+fn remove_dead(one: &Found) -> Result<TakenOff> {
+    if one.record.entry().is_some() {
+        unmount(&one.record.dir, Unmount::Detach)?;
+    }
+    one.forget();
+    let fault = match &one.server {
+        Server::Unsafe(why) => why.clone(),
+        _ => "its process was killed".to_owned(),
+    };
+    Ok(TakenOff { dir: one.record.dir.clone(), fs: one.record.fs.clone(), fault: Some(fault) })
+}
+
+/// Those that are mounted and served: their calls wait while the cluster does not run.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn waiting(run: &Path) -> Result<Vec<Found>> {
+    Ok(record::all(run)?.into_iter().filter(|one| one.lives() && one.record.entry().is_some()).collect())
+}
