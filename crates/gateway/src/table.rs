@@ -5,8 +5,10 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// What the table calls mounts of Nacre.
-const KIND: &str = "fuse.nacre";
+/// What the table calls mounts of Nacre that `fusermount3` made; those that root made itself are just `fuse`.
+const KINDS: [&str; 2] = ["fuse.nacre", "fuse"];
+/// What a mount of Nacre calls itself, unless it was given another name.
+pub(crate) const SOURCE: &str = "nacre:";
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +24,10 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
-    /// Whether it is a file system of Nacre.
+    /// Whether it is a file system of Nacre. One that was given another name is not known as such.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.kind == KIND
+        KINDS.contains(&&*self.kind) && self.source.starts_with(SOURCE)
     }
 }
 
@@ -93,6 +95,10 @@ mod tests {
         assert!(found.is_ours());
         assert_eq!((found.dir.to_str(), &*found.device), (Some("/mnt/my files"), "0:54"));
         assert_eq!(found.source, "nacre:home");
+        let by_root = br"36 35 0:54 / /mnt rw - fuse nacre:home rw,user_id=0";
+        assert!(entry(by_root).expect("a mount").is_ours(), "the kernel does not show the subtype then");
+        let other = br"36 35 0:54 / /mnt rw - fuse.sshfs me@there: rw,user_id=0";
+        assert!(!entry(other).expect("a mount").is_ours());
         let line = b"22 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 rw";
         let found = entry(line).expect("a mount");
         assert_eq!((&*found.kind, &*found.source, found.is_ours()), ("ext4", "/dev/sda1", false));

@@ -45,11 +45,12 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let stopped = unmounted.and_then(|unmounted| Ok((unmounted, stop::stop(&dir, STOP))));
     bar.finish_and_clear();
     let (unmounted, stopped) = stopped?;
-    // What may be lost is said in any case.
-    for one in unmounted.iter().filter(|one| one.fault.is_some()) {
-        crate::say::line(&format!("nacre: {}", one.line()));
-    }
-    let stopped = stopped?;
+    let lost: Vec<String> = unmounted.iter().filter(|one| one.fault.is_some()).map(TakenOff::line).collect();
+    let stopped = match stopped {
+        // What may be lost is the news, whatever else there is to say.
+        Err(why) if !lost.is_empty() => return Err(anyhow!("{}; {why}", lost.join("; "))),
+        stopped => stopped?,
+    };
     for found in take_off::waiting(&place.run_folder())? {
         let (at, process) = (found.record.dir.display(), found.process());
         crate::say::line(&format!(
@@ -60,7 +61,8 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let mount = |one: &TakenOff| json!({ "fs": one.fs, "dir": one.dir.display().to_string(), "fault": one.fault });
         let one = |one: &stop::Stopped| json!({ "what": one.part.to_string(), "pid": one.pid, "killed": one.killed });
         let unmounted: Vec<_> = unmounted.iter().map(mount).collect();
-        return out.value(&json!({ "stopped": stopped.iter().map(one).collect::<Vec<_>>(), "unmounted": unmounted }));
+        out.value(&json!({ "stopped": stopped.iter().map(one).collect::<Vec<_>>(), "unmounted": unmounted }))?;
+        return all_is_safe(&lost);
     }
     for one in unmounted.iter().filter(|one| one.fault.is_none()) {
         out.line(&one.line())?;
@@ -69,7 +71,16 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let how = if one.killed { "did not end when asked and was killed" } else { "stopped" };
         out.line(&format!("{} (process {}) {how}", one.part, one.pid))?;
     }
-    out.line(&format!("nothing runs in {} any more; the data stays", dir.display()))
+    out.line(&format!("nothing runs in {} any more; the data stays", dir.display()))?;
+    all_is_safe(&lost)
+}
+
+/// The cluster is stopped, but something may be lost.
+fn all_is_safe(lost: &[String]) -> Result<()> {
+    match lost {
+        [] => Ok(()),
+        lost => bail!("the cluster is stopped; {}", lost.join("; ")),
+    }
 }
 
 /// Unmounts what `nacre up --mount` mounted, if the cluster can make it safe.

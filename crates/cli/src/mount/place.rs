@@ -59,7 +59,11 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
             }
             if entry.is_ours() && is_dead(&dir) {
                 unmount(&dir, Unmount::Detach)?;
-                say(&format!("{} had a mount whose process has ended; it was taken away", dir.display()));
+                known.iter().filter(|found| !found.lives() && found.record.dir == dir).for_each(Found::forget);
+                say(&format!(
+                    "{} had a mount whose process was killed: taken away; what it had not written is lost",
+                    dir.display()
+                ));
                 continue;
             }
             if is_dead(&dir) {
@@ -128,7 +132,8 @@ fn ensure_apart(dir: &Path, cluster: &Path) -> Result<()> {
     let whole = loop {
         let there_or_here = if there.as_os_str().is_empty() { Path::new(".") } else { there };
         if let Ok(found) = there_or_here.canonicalize() {
-            break found.join(cluster.strip_prefix(there).expect("a part of it"));
+            // Its parts: joined to nothing, a path would end with a slash.
+            break cluster.strip_prefix(there).expect("a part of it").iter().fold(found, |path, part| path.join(part));
         }
         match there.parent() {
             Some(parent) => there = parent,

@@ -41,7 +41,7 @@ impl Record {
     /// What the table of mounts has of it: nothing if it was unmounted, or something else is there.
     #[must_use]
     pub fn entry(&self) -> Option<MountEntry> {
-        table::mount_at(&self.dir).filter(|entry| entry.is_ours() && entry.device == self.device)
+        table::mount_at(&self.dir).filter(|entry| entry.device == self.device)
     }
 
     fn text(&self, pid: u32) -> String {

@@ -47,6 +47,8 @@ pub struct MountedAt {
     pub made: bool,
     /// It had been mounted before.
     pub before: bool,
+    /// `nacre mount` had mounted it, so that `nacre down` does not unmount it.
+    pub by_hand: bool,
 }
 
 impl MountedAt {
@@ -55,6 +57,12 @@ impl MountedAt {
     pub fn line(&self) -> String {
         let Self { fs, dir, .. } = self;
         match (self.before, self.made) {
+            _ if self.by_hand => {
+                let dir = dir.display();
+                format!(
+                    "`nacre mount` has mounted {fs} at {dir} already; `umount {dir}` unmounts it, `nacre down` does not"
+                )
+            }
             (true, _) => format!("file system {fs} is mounted at {} already", dir.display()),
             (_, true) => format!("file system {fs} was made and is mounted at {}", dir.display()),
             _ => format!("file system {fs} is mounted at {}", dir.display()),
@@ -63,7 +71,9 @@ impl MountedAt {
     /// For programs.
     #[must_use]
     pub fn value(&self) -> Value {
-        json!({ "fs": self.fs, "dir": self.dir.display().to_string(), "made": self.made, "before": self.before })
+        json!({
+            "fs": self.fs, "dir": self.dir.display().to_string(), "made": self.made, "before": self.before,
+        })
     }
 }
 
@@ -105,14 +115,14 @@ impl Wanted {
                 bail!("{0} has file system {fs}, not {other}: `umount {0}` first", dir.display());
             }
             await_answer(&dir)?;
-            return Ok(MountedAt { fs, dir, made: false, before: true });
+            return Ok(MountedAt { fs, dir, made: false, before: true, by_hand: !found.record.by_up });
         }
         let (fs, made) = choose(&files::names(&place)?, self.fs.as_deref())?;
         if made {
             files::make_plain(&place, &fs).with_context(|| format!("making file system {fs}"))?;
         }
         Background { fs: &fs, dir: &dir, options: &[], by_up: true }.start(&place)?;
-        Ok(MountedAt { fs, dir, made, before: false })
+        Ok(MountedAt { fs, dir, made, before: false, by_hand: false })
     }
 }
 
@@ -181,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_was_done_is_a_sentence() {
-        let at = MountedAt { fs: "home".to_owned(), dir: "/mnt".into(), made: true, before: false };
+        let at = MountedAt { fs: "home".to_owned(), dir: "/mnt".into(), made: true, before: false, by_hand: false };
         assert_eq!(at.line(), "file system home was made and is mounted at /mnt");
         assert_eq!(MountedAt { made: false, ..at.clone() }.line(), "file system home is mounted at /mnt");
         assert_eq!(MountedAt { before: true, ..at }.line(), "file system home is mounted at /mnt already");
