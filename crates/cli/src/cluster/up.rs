@@ -364,7 +364,10 @@ fn but_not_mounted(dir: &Path) -> String {
 }
 
 /// Unmounts what `--mount` mounted, then stops the daemons.
-fn end(dir: &Path, daemons: Box<dyn Running>) -> Result<()> {
+///
+/// # Errors
+/// As [`Running::stop`].
+pub fn end(dir: &Path, daemons: Box<dyn Running>) -> Result<()> {
     match take_off::all(&locks::run_folder(dir), true) {
         Ok(all) => all.iter().for_each(|one| crate::say::line(&format!("nacre: {}", one.line()))),
         // The daemons must not run on because of it.
