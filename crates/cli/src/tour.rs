@@ -146,7 +146,7 @@ fn prepare(dir: &Path, fresh: bool) -> Result<()> {
             dir.display(),
             if dir.join(MARK).exists() { ", or remove this earlier tour with --fresh" } else { "" }
         );
-        mounted::sweep(dir)?;
+        mounted::sweep(dir, &dir.join("cluster"))?;
         std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;

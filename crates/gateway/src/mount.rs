@@ -58,6 +58,11 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
     if !std::fs::metadata(dir).map_err(unusable)?.is_dir() {
         return Err(MountError::NotDirectory { dir: dir.to_owned() });
     }
+    // Attributes of a mount whose process has ended the kernel may still have; opening it fails.
+    match std::fs::read_dir(dir).map_err(unusable) {
+        Err(dead @ MountError::Dead { .. }) => return Err(dead),
+        _ => {}
+    }
     let whole = dir.canonicalize().map_err(unusable)?;
     may_mount().map(|()| whole)
 }

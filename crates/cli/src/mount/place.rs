@@ -115,12 +115,13 @@ fn resolve(given: &Path) -> Result<PathBuf> {
     bail!("{} has too many symbolic links", given.display())
 }
 
-/// Whether the mount's process has ended. One that lives and does not answer is not dead.
+/// Whether the mount's process has ended. One that lives and does not answer is not dead. The directory is opened: its
+/// attributes the kernel may have kept beyond the end of the process.
 fn is_dead(dir: &Path) -> bool {
     let (sender, receiver) = mpsc::channel();
     let dir = dir.to_owned();
     // It may never return: then this process ends without it.
-    std::thread::spawn(move || sender.send(std::fs::symlink_metadata(dir)));
+    std::thread::spawn(move || sender.send(std::fs::read_dir(dir).map(drop)));
     let Ok(Err(why)) = receiver.recv_timeout(ANSWER_MAX) else { return false };
     why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
 }

@@ -70,7 +70,7 @@ pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
 fn one_of(one: &Found, force: bool) -> Result<TakenOff> {
     if one.lives() {
         if force || one.record.entry().is_none() {
-            signal(one)?;
+            signal(one, Signal::TERM)?;
         } else {
             unmount_unused(one)?;
         }
@@ -111,12 +111,27 @@ fn in_use(one: &Found, users: Option<String>) -> anyhow::Error {
     )
 }
 
-/// Tells a mount's process to end. It has its record open and locked, so the number is its own.
-fn signal(one: &Found) -> Result<()> {
+/// Takes everything off without making anything safe: the cluster is not wanted any more. Programs in a mount end or
+/// get errors, also those that wait for an answer.
+///
+/// # Errors
+/// One does not go.
+pub fn give_up(run: &Path) -> Result<()> {
+    for one in record::all(run)? {
+        signal(&one, Signal::KILL)?;
+        if one.record.entry().is_some() {
+            unmount(&one.record.dir, Unmount::Detach)?;
+        }
+    }
+    Ok(())
+}
+
+/// Signals a mount's process. It has its record open and locked, so the number is its own.
+fn signal(one: &Found, signal: Signal) -> Result<()> {
     let Server::Lives(pid) = one.server else { return Ok(()) };
     let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     let pid = pid.with_context(|| format!("the process of {} cannot be found", one.record.dir.display()))?;
-    match kill_process(pid, Signal::TERM) {
+    match kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(why) => bail!("ending the mount {} (process {}): {why}", one.record.dir.display(), pid.as_raw_nonzero()),
     }

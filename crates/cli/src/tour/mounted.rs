@@ -103,8 +103,9 @@ fn unmount(cluster: &Path) -> Result<()> {
 ///
 /// # Errors
 /// It does not go: removing the directory would remove what is mounted.
-pub fn sweep(dir: &Path) -> Result<()> {
+pub fn sweep(dir: &Path, cluster: &Path) -> Result<()> {
     let Ok(dir) = dir.canonicalize() else { return Ok(()) };
+    take_off::give_up(&locks::run_folder(cluster))?;
     for entry in table::mounts().iter().rev().filter(|entry| entry.dir.starts_with(&dir)) {
         ensure!(entry.is_ours(), "{} is mounted at {}: unmount it first", entry.source, entry.dir.display());
         nacre_gateway::unmount(&entry.dir, Unmount::Detach)?;
