@@ -18,7 +18,7 @@ use crate::cluster::{Place, background};
 use crate::out::Out;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use nacre_gateway::{MountOptions, Mounted, table};
+use nacre_gateway::{MountError, MountOptions, Mounted, table};
 use record::{Kept, Record};
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
@@ -170,10 +170,23 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
     let ended = mounted.finish();
     if let Some(kept) = kept {
         let fault = ended.as_ref().err().or(unmounted.as_ref().err());
-        kept.end(fault.map(ToString::to_string).as_deref());
+        kept.end(fault.map(reason).as_deref());
     }
     unmounted?;
     Ok(ended?)
+}
+
+/// Why not everything is safe, without saying that again.
+fn reason(why: &MountError) -> String {
+    match why {
+        MountError::NotSafe { errno: Some(errno), .. } => {
+            std::io::Error::from_raw_os_error(i32::from(*errno)).to_string()
+        }
+        MountError::NotSafe { errno: None, waited } => {
+            format!("the cluster did not answer within {} s", waited.as_secs())
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Records the mount, for commands that look for it. Without a record it serves all the same.

@@ -59,9 +59,8 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
         return Err(MountError::NotDirectory { dir: dir.to_owned() });
     }
     // Attributes of a mount whose process has ended the kernel may still have; opening it fails.
-    match std::fs::read_dir(dir).map_err(unusable) {
-        Err(dead @ MountError::Dead { .. }) => return Err(dead),
-        _ => {}
+    if let Err(dead @ MountError::Dead { .. }) = std::fs::read_dir(dir).map_err(unusable) {
+        return Err(dead);
     }
     let whole = dir.canonicalize().map_err(unusable)?;
     may_mount().map(|()| whole)

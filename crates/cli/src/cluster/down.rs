@@ -42,14 +42,13 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     let bar = crate::progress::waiting("stopping");
     let unmounted = unmount(place, &dir, arguments.force);
-    let stopped = unmounted.and_then(|unmounted| Ok((unmounted, stop::stop(&dir, STOP))));
+    let stopped = unmounted.map(|unmounted| (unmounted, stop::stop(&dir, STOP)));
     bar.finish_and_clear();
     let (unmounted, stopped) = stopped?;
-    let lost: Vec<String> = unmounted.iter().filter(|one| one.fault.is_some()).map(TakenOff::line).collect();
-    let stopped = match stopped {
+    let stopped = match (stopped, take_off::all_safe(&unmounted)) {
         // What may be lost is the news, whatever else there is to say.
-        Err(why) if !lost.is_empty() => return Err(anyhow!("{}; {why}", lost.join("; "))),
-        stopped => stopped?,
+        (Err(why), Err(lost)) => bail!("{lost}; {why}"),
+        (stopped, _) => stopped?,
     };
     for found in take_off::waiting(&place.run_folder())? {
         let (at, process) = (found.record.dir.display(), found.process());
@@ -60,9 +59,9 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     if out.json() {
         let mount = |one: &TakenOff| json!({ "fs": one.fs, "dir": one.dir.display().to_string(), "fault": one.fault });
         let one = |one: &stop::Stopped| json!({ "what": one.part.to_string(), "pid": one.pid, "killed": one.killed });
-        let unmounted: Vec<_> = unmounted.iter().map(mount).collect();
-        out.value(&json!({ "stopped": stopped.iter().map(one).collect::<Vec<_>>(), "unmounted": unmounted }))?;
-        return all_is_safe(&lost);
+        let mounts: Vec<_> = unmounted.iter().map(mount).collect();
+        out.value(&json!({ "stopped": stopped.iter().map(one).collect::<Vec<_>>(), "unmounted": mounts }))?;
+        return take_off::all_safe(&unmounted);
     }
     for one in unmounted.iter().filter(|one| one.fault.is_none()) {
         out.line(&one.line())?;
@@ -72,15 +71,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         out.line(&format!("{} (process {}) {how}", one.part, one.pid))?;
     }
     out.line(&format!("nothing runs in {} any more; the data stays", dir.display()))?;
-    all_is_safe(&lost)
-}
-
-/// The cluster is stopped, but something may be lost.
-fn all_is_safe(lost: &[String]) -> Result<()> {
-    match lost {
-        [] => Ok(()),
-        lost => bail!("the cluster is stopped; {}", lost.join("; ")),
-    }
+    take_off::all_safe(&unmounted)
 }
 
 /// Unmounts what `nacre up --mount` mounted, if the cluster can make it safe.

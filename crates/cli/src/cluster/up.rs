@@ -301,18 +301,17 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     // Before the folder is touched: who asks for too much, or a second time, changes nothing.
     let mut wanted =
         arguments.mount.as_deref().map(|at| with_up::prepare(at, arguments.fs.as_deref(), &dir)).transpose()?;
-    if let Some(holder) = locks::holders(&dir)?.first() {
-        let pid = holder.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-        let holder = format!("{}{pid}", holder.part);
-        if let Some(wanted) = &mut wanted {
-            make(&dir, &arguments.new)?;
-            return mount_on_running(&dir, &holder, wanted, place, out);
+    if let Some(holder) = running(&dir)? {
+        let Some(wanted) = &mut wanted else {
+            let dir = dir.display();
+            bail!("{dir} is in use by {holder}: talk to it with --cluster {dir}, or stop it with `nacre down` first");
+        };
+        make(&dir, &arguments.new)?;
+        match mount_on_running(&dir, &holder, wanted, place, out) {
+            // What ran there was just ending: it is started.
+            Err(_) if running(&dir)?.is_none() => {}
+            result => return result,
         }
-        bail!(
-            "{} is in use by {holder}: talk to it with --cluster {}, or stop it with `nacre down` first",
-            dir.display(),
-            dir.display()
-        );
     }
     let first_pool = match arguments.first_pool {
         None => make(&dir, &arguments.new)?,
@@ -320,7 +319,14 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     };
     let mut mount = || wanted.as_mut().map(|wanted| wanted.mount(&dir, place.name())).transpose();
     if arguments.detach && !arguments.in_background {
-        let took = background::start(&dir, arguments.processes, first_pool)?;
+        let took = match background::start(&dir, arguments.processes, first_pool) {
+            Ok(took) => took,
+            Err(why) => match (&mut wanted, running(&dir)?) {
+                // Another `up` was faster.
+                (Some(wanted), Some(holder)) => return mount_on_running(&dir, &holder, wanted, place, out),
+                _ => return Err(why),
+            },
+        };
         let mounted = mount().with_context(|| but_not_mounted(&dir))?;
         return introduce(&dir, &mut *host::connect(&dir, nacre_node::ADMIN)?, took, true, mounted.as_ref(), out);
     }
@@ -348,6 +354,15 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     end(&dir, up.daemons)
 }
 
+/// What runs in a folder, for a sentence.
+fn running(dir: &Path) -> Result<Option<String>> {
+    let sentence = |holder: &locks::Holder| {
+        let pid = holder.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        format!("{}{pid}", holder.part)
+    };
+    Ok(locks::holders(dir)?.first().map(sentence))
+}
+
 /// `--mount` on a cluster that runs already.
 fn mount_on_running(dir: &Path, holder: &str, wanted: &mut Wanted, place: &Place, out: &mut Out) -> Result<()> {
     let mounted = wanted.mount(dir, place.name()).with_context(|| but_not_mounted(dir))?;
@@ -366,14 +381,16 @@ fn but_not_mounted(dir: &Path) -> String {
 /// Unmounts what `--mount` mounted, then stops the daemons.
 ///
 /// # Errors
-/// As [`Running::stop`].
+/// As [`Running::stop`]; something in a mount may be lost.
 pub fn end(dir: &Path, daemons: Box<dyn Running>) -> Result<()> {
-    match take_off::all(&locks::run_folder(dir), true) {
-        Ok(all) => all.iter().for_each(|one| crate::say::line(&format!("nacre: {}", one.line()))),
-        // The daemons must not run on because of it.
-        Err(why) => crate::say::line(&format!("nacre: {why:#}")),
+    // The daemons must not run on because of what happens here.
+    let unmounted = take_off::all(&locks::run_folder(dir), true);
+    let all = unmounted.as_deref().unwrap_or_default();
+    for one in all.iter().filter(|one| one.fault.is_none()) {
+        crate::say::line(&format!("nacre: {}", one.line()));
     }
-    daemons.stop()
+    daemons.stop()?;
+    take_off::all_safe(&unmounted?)
 }
 
 /// Waits until nothing is wrong, showing that it waits.

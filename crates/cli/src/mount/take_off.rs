@@ -6,7 +6,8 @@
 //!  down --force  ─┐
 //!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all safe, and ends
 //! ```
-//! A mount whose process was killed is taken off, too: it would answer nothing any more.
+//! With force a process that does not end in 45 s is killed. A mount whose process was killed is taken off, too: it
+//! would answer nothing any more.
 
 use super::record::{self, Found, Server};
 use super::users::users;
@@ -45,17 +46,27 @@ impl TakenOff {
     }
 }
 
-/// Those that `nacre up --mount` mounted.
-fn by_up(run: &Path) -> Result<Vec<Found>> {
-    Ok(record::all(run)?.into_iter().filter(|found| found.record.by_up).collect())
+/// Whether everything in these is safe.
+///
+/// # Errors
+/// Which are not, and why.
+pub fn all_safe(these: &[TakenOff]) -> Result<()> {
+    let lost: Vec<String> = these.iter().filter(|one| one.fault.is_some()).map(TakenOff::line).collect();
+    match &lost[..] {
+        [] => Ok(()),
+        lost => bail!("{}", lost.join("; ")),
+    }
 }
 
 /// Unmounts all that `nacre up --mount` mounted; without `force` none that a program uses.
 ///
 /// # Errors
-/// A program uses one of them, or one cannot be unmounted: what to do. Those before it are unmounted.
+/// A program uses one of them, or one cannot be unmounted: what to do. With `force` the others are unmounted all the
+/// same.
 pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
-    let found = by_up(run)?;
+    let (found, by_hand): (Vec<Found>, Vec<Found>) = record::all(run)?.into_iter().partition(|one| one.record.by_up);
+    // Those are not this command's; what killed ones have left is only a file.
+    by_hand.iter().filter(|one| !one.lives()).for_each(Found::forget);
     // A mount that is in use is known before the first one is gone.
     if !force {
         for one in found.iter().filter(|one| one.lives() && one.record.entry().is_some()) {
@@ -64,7 +75,22 @@ pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
             }
         }
     }
-    found.iter().map(|one| one_of(one, force)).collect()
+    let (mut done, mut failed) = (Vec::new(), None);
+    for one in &found {
+        match one_of(one, force) {
+            Ok(taken) => done.push(taken),
+            Err(why) => failed = failed.or(Some(why)),
+        }
+        if failed.is_some() && !force {
+            break;
+        }
+    }
+    match (failed, all_safe(&done)) {
+        (None, _) => Ok(done),
+        (Some(why), Ok(())) => Err(why),
+        // It would be said by no one else: its record is gone.
+        (Some(why), Err(lost)) => bail!("{why:#}; {lost}"),
+    }
 }
 
 fn one_of(one: &Found, force: bool) -> Result<TakenOff> {
@@ -74,7 +100,7 @@ fn one_of(one: &Found, force: bool) -> Result<TakenOff> {
         } else {
             unmount_unused(one)?;
         }
-        return await_end(one);
+        return await_end(one, force);
     }
     remove_dead(one)
 }
@@ -137,20 +163,25 @@ fn signal(one: &Found, signal: Signal) -> Result<()> {
     }
 }
 
-/// Waits until its process has ended; then says how.
-fn await_end(one: &Found) -> Result<TakenOff> {
-    let (dir, begun) = (one.record.dir.clone(), Instant::now());
-    let fs = one.record.fs.clone();
+/// Waits until its process has ended; then says how. With `force` one that does not end is killed.
+fn await_end(one: &Found, force: bool) -> Result<TakenOff> {
+    let (mut begun, mut killed) = (Instant::now(), false);
     loop {
-        let Some(now) = one.again()? else { return Ok(TakenOff { dir, fs, fault: None }) };
+        let Some(now) = one.again()? else {
+            return Ok(TakenOff { dir: one.record.dir.clone(), fs: one.record.fs.clone(), fault: None });
+        };
         if !now.lives() {
             return remove_dead(&now);
         }
+        if begun.elapsed() > END_MAX && force && !killed {
+            signal(one, Signal::KILL)?;
+            (begun, killed) = (Instant::now(), true);
+        }
         if begun.elapsed() > END_MAX {
             bail!(
-                "{} is unmounted, but its process{} does not end: what it has to write may not be safe yet; \
-                 `nacre health detail` says what the cluster waits for",
-                dir.display(),
+                "{} is unmounted, but its process{} does not end, so nothing was stopped: what it has to write may not \
+                 be safe yet; `nacre down --force` kills it",
+                one.record.dir.display(),
                 now.process()
             );
         }
@@ -177,4 +208,42 @@ fn remove_dead(one: &Found) -> Result<TakenOff> {
 /// The records cannot be read.
 pub fn waiting(run: &Path) -> Result<Vec<Found>> {
     Ok(record::all(run)?.into_iter().filter(|one| one.lives() && one.record.entry().is_some()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::record::{Kept, Record};
+
+    fn run(name: &str) -> PathBuf {
+        let run = std::env::temp_dir().join(format!("nacre-take-off-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&run).expect("a folder");
+        run
+    }
+
+    /// What became of each process is said of its mount, once; and only of what `up` mounted.
+    #[test]
+    fn what_ended_processes_have_left_is_said_and_forgotten() {
+        let run = run("ended");
+        let keep = |by_up: bool, fault: Option<&str>| {
+            let record = Record { dir: "/nowhere".into(), fs: "home".into(), device: "0:9999".into(), by_up };
+            let kept = Kept::begin(&run, &record).expect("writable");
+            match fault {
+                Some("killed") => drop(kept),
+                fault => kept.end(fault),
+            }
+            all(&run, false).expect("nothing is mounted")
+        };
+        assert_eq!(keep(true, None), []);
+        for (fault, said) in [("no space", "no space"), ("killed", "its process was killed")] {
+            let taken = keep(true, Some(fault));
+            let why = all_safe(&taken).expect_err("something may be lost").to_string();
+            assert_eq!(why, format!("/nowhere (home) is unmounted, but its last changes may be lost: {said}"));
+            assert_eq!(all(&run, false).expect("nothing is mounted"), [], "said once");
+        }
+        assert_eq!(keep(false, Some("killed")), [], "another's");
+        assert_eq!(record::all(&run).expect("readable"), [], "its file is gone all the same");
+        all_safe(&[]).expect("nothing is lost");
+        std::fs::remove_dir_all(run).expect("ours");
+    }
 }

@@ -172,7 +172,7 @@ mod tests {
         let paths = ["-file\nname", "link", "empty"].map(PathBuf::from);
         let archive = dir.join("tree.tar");
         if run(Command::new("tar").arg("--version")).is_err() {
-            println!("SKIPPED: tar is not installed");
+            crate::say::line("SKIPPED the tour's archive: tar is not installed");
             return;
         }
         pack(&a, &paths, &archive).expect("packed");
