@@ -4,8 +4,8 @@
 //!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (`logs` says where)
 //!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to end
 //! ```
-//! `with_up` is `nacre up --mount`, `place` where that may mount; `record` tells which mounts there are, `take_off`
-//! unmounts those of `up`, `users` says who uses one.
+//! `with_up` is `nacre up --mount`, `place` where that may mount; `record` tells which mounts there
+//! are, `take_off` unmounts those of `up`, `users` says who uses one.
 
 mod place;
 pub mod record;

@@ -6,8 +6,8 @@
 //!        read all, compare ◀─ kill another one ◀─ HEALTH_OK ◀─ start it again ─┘
 //!           └─▶ mount a file system, unpack an archive of the tree, compare (`mounted`)
 //! ```
-//! The last reading of objects is without another OSD, so that the recovered copies of the first one are among
-//! those that are read.
+//! The last reading of objects is without another OSD, so that the recovered copies of the first
+//! one are among those that are read.
 
 mod mounted;
 

@@ -6,7 +6,8 @@
 //!             one thread reads requests    the client's thread replies
 //! ```
 //! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
-//! * [`check`], [`may_mount`]: whether that can be; [`unmount`]: what others have mounted; [`table`]: what is mounted;
+//! * [`check`], [`may_mount`]: whether that can be; [`unmount`]: for mounts of other processes;
+//! * [`table`]: what is mounted;
 //! * `gateway`: one method per request, each one call; it decides nothing;
 //! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought;
 //! * `client`: whom requests are passed on to; `kept`: attributes that the kernel keeps;

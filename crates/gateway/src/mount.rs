@@ -71,7 +71,8 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
 pub enum Unmount {
     /// Only if no program uses it.
     Unused,
-    /// In any case: what programs have open they may go on using as long as the mount's process serves it.
+    /// In any case: what programs have open they may go on using as long as the mount's process
+    /// serves it.
     Detach,
 }
 

@@ -1,6 +1,7 @@
 //! Whether this process may mount at all.
 //!
-//! The right to mount is the capability `CAP_SYS_ADMIN`; users without it have `fusermount3` do it, which has.
+//! The right to mount is the capability `CAP_SYS_ADMIN`; users without it have `fusermount3` do it,
+//! which has.
 
 use crate::error::MountError;
 use std::fs::File;
@@ -26,7 +27,7 @@ pub fn may_mount() -> Result<(), MountError> {
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let has = |set: &str| has_capability(&status, set, SYS_ADMIN);
-    // The helper gets what the bounding set leaves it, whoever starts it.
+    // The helper gets what the bounding set leaves it, also when a user starts it.
     let by_helper = has("CapBnd:").unwrap_or(true) && HELPERS.iter().any(|helper| is_installed(helper));
     // What cannot be read forbids nothing: the kernel will say.
     if has("CapEff:").unwrap_or(true) || by_helper { Ok(()) } else { Err(MountError::NotPermitted) }

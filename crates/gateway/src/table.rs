@@ -1,11 +1,13 @@
-//! The kernel's table of mounts. Reading it asks nothing of a file system, so it never waits for one that hangs.
+//! The kernel's table of mounts. Reading it asks nothing of a file system, so it never waits for
+//! one that hangs.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// What the table calls mounts of Nacre that `fusermount3` made; those that root made itself are just `fuse`.
+/// What the table calls mounts of Nacre that `fusermount3` made; those that root made itself are
+/// just `fuse`.
 const KINDS: [&str; 2] = ["fuse.nacre", "fuse"];
 /// What a mount of Nacre calls itself, unless it was given another name.
 pub(crate) const SOURCE: &str = "nacre:";
@@ -56,7 +58,8 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { device: text(device), dir: OsString::from_vec(unescape(dir)).into(), kind, source })
 }
 
-/// A word as the table and records of mounts have it: what would end the word is `\` and three octal digits.
+/// A word as the table and records of mounts have it: what would end the word is `\` and three
+/// octal digits.
 #[must_use]
 pub fn escape(word: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';

@@ -1,7 +1,7 @@
 //! `nacre down`: stops whatever runs in a folder, embedded or as processes.
 //!
-//! What `nacre up --mount` mounted is unmounted first: what was changed there can only be made safe while the cluster
-//! runs.
+//! What `nacre up --mount` mounted is unmounted first: what was changed there can only be made safe
+//! while the cluster runs.
 
 use super::Place;
 use super::host;
@@ -23,8 +23,8 @@ pub struct Arguments {
     /// The cluster's folder. The default is that of --cluster.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Unmount what `nacre up --mount` mounted also while programs use it, or while the cluster does
-    /// not answer; without, nothing is stopped then.
+    /// Unmount what `nacre up --mount` mounted also while programs use it, or while the cluster
+    /// does not answer; without, nothing is stopped then.
     #[arg(long)]
     pub force: bool,
 }

@@ -7,8 +7,9 @@
 //!   up --processes    ├─▶ a process each (processes) ┼─▶ ready: introduce ─▶ Ctrl-C ─▶ stop in order
 //!   up --detach       └─▶ one of the two, in a process of its own (background); returns when that is ready
 //! ```
-//! The same folder may be started either way each time. `--mount` mounts a file system once the cluster is ready, also
-//! one that runs already (`crate::mount::with_up`); it is unmounted before the cluster stops.
+//! The same folder may be started either way each time. `--mount` mounts a file system once the
+//! cluster is ready, also one that runs already (`crate::mount::with_up`); it is unmounted before
+//! the cluster stops.
 
 use super::host::{self, Ending, Running, Shape};
 use super::processes::Keeper;
@@ -62,8 +63,8 @@ pub struct Arguments {
     #[arg(long)]
     pub detach: bool,
     /// Mount a file system at this directory, which is made if its parent exists; `nacre down` and
-    /// Ctrl-C unmount it. The file system is the only one, or a new one named `home`. If the cluster
-    /// runs already, it is mounted and this command ends.
+    /// Ctrl-C unmount it. The file system is the only one, or a new one named `home`. If the
+    /// cluster runs already, it is mounted and this command ends.
     #[arg(long, value_name = "MOUNTPOINT")]
     pub mount: Option<PathBuf>,
     /// Which file system --mount mounts, if there are several, or the name of the first one.

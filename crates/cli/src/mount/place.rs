@@ -1,11 +1,14 @@
 //! Where `nacre up --mount` mounts: what is at a path, and whether that will do.
 //!
 //! ```text
-//!  nothing ─▶ made           an empty directory ─▶ as it is        a dead mount of ours ─▶ taken off, looked at again
-//!  this cluster's own live mount ─▶ already done                    all else ─▶ refused with a sentence
+//!  nothing                        ─▶ made
+//!  an empty directory             ─▶ as it is
+//!  a dead mount of ours           ─▶ taken off, looked at again
+//!  this cluster's own live mount  ─▶ already done
+//!  all else                       ─▶ refused with a sentence
 //! ```
-//! The table of mounts is read before the path is: a mount whose cluster is stopped answers nothing, and whoever
-//! asked it would wait.
+//! The table of mounts is read before the path is: a mount whose cluster is stopped answers
+//! nothing, and who asked it would wait.
 
 use super::record::{self, Found};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,7 +24,8 @@ const STEPS_MAX: usize = 40;
 /// A dead mount says so at once; one that takes longer lives.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// A place that will do. Dropped, it removes the directory again if it was made and nothing was mounted there.
+/// A place that will do. Dropped, it removes the directory again if it was made and nothing was
+/// mounted there.
 #[derive(Debug)]
 pub struct Target {
     /// Its whole path.
@@ -115,8 +119,8 @@ fn resolve(given: &Path) -> Result<PathBuf> {
     bail!("{} has too many symbolic links", given.display())
 }
 
-/// Whether the mount's process has ended. One that lives and does not answer is not dead. The directory is opened: its
-/// attributes the kernel may have kept beyond the end of the process.
+/// Whether the mount's process has ended. One that lives and does not answer is not dead. The
+/// directory is opened: its attributes the kernel may have kept beyond the end of the process.
 fn is_dead(dir: &Path) -> bool {
     let (sender, receiver) = mpsc::channel();
     let dir = dir.to_owned();
@@ -206,6 +210,19 @@ mod tests {
         let here = std::env::current_dir().expect("readable").canonicalize().expect("readable");
         assert!(ensure_apart(&here.join("data/mnt"), Path::new("data")).is_err(), "a relative name");
         fs::remove_dir_all(dir).expect("ours");
+    }
+
+    #[test]
+    fn a_directory_that_was_made_for_nothing_is_removed() {
+        let dir = folder("made");
+        drop(Target { dir: dir.clone(), made: false });
+        assert!(dir.exists(), "it had been there");
+        let mut kept = Target { dir: dir.clone(), made: true };
+        kept.keep();
+        drop(kept);
+        assert!(dir.exists(), "something was mounted");
+        drop(Target { dir: dir.clone(), made: true });
+        assert!(!dir.exists());
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! Which mounts of a cluster there are: a file each in its `run`, locked by the process that serves the mount.
+//! Which mounts of a cluster there are: a file each in its `run`, locked by the process that serves
+//! the mount.
 //!
 //! ```text
 //!  mounted ─▶ PID.mount, locked ──unmounted, all is safe──▶ removed
 //!                  │   └─────────unmounted, not all is safe─▶ `unsafe: why` is added, unlocked
 //!                  └──────killed──▶ unlocked
 //! ```
-//! The lock is the kernel's and ends with the process. The file is one line, words of the kernel's table of mounts:
-//! `DIR FILE-SYSTEM DEVICE up|mount (process PID)`; `up` is what `nacre up --mount` mounted, and `nacre down` unmounts.
+//! The lock is the kernel's and ends with the process. The file is one line, words of the kernel's
+//! table of mounts: `DIR FILE-SYSTEM DEVICE up|mount (process PID)`; `up` is what `nacre up
+//! --mount` mounted, and `nacre down` unmounts.
 
 use anyhow::{Context, Result};
 use nacre_gateway::table::{self, MountEntry};

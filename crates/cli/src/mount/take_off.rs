@@ -4,10 +4,11 @@
 //!  down          ──umount──▶ its process makes all safe, and ends
 //!                  └─ busy: who uses it is said, and nothing is stopped
 //!  down --force  ─┐
-//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all safe, and ends
+//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all safe,
+//!                           and ends
 //! ```
-//! With force a process that does not end in 45 s is killed. A mount whose process was killed is taken off, too: it
-//! would answer nothing any more.
+//! With force a process that does not end in 45 s is killed. A mount whose process was killed is
+//! taken off, too: it would answer nothing any more.
 
 use super::record::{self, Found, Server};
 use super::users::users;
@@ -61,8 +62,8 @@ pub fn all_safe(these: &[TakenOff]) -> Result<()> {
 /// Unmounts all that `nacre up --mount` mounted; without `force` none that a program uses.
 ///
 /// # Errors
-/// A program uses one of them, or one cannot be unmounted: what to do. With `force` the others are unmounted all the
-/// same.
+/// A program uses one of them, or one cannot be unmounted: what to do. With `force` the others are
+/// unmounted all the same.
 pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
     let (found, by_hand): (Vec<Found>, Vec<Found>) = record::all(run)?.into_iter().partition(|one| one.record.by_up);
     // Those are not this command's; what killed ones have left is only a file.
@@ -137,8 +138,8 @@ fn in_use(one: &Found, users: Option<String>) -> anyhow::Error {
     )
 }
 
-/// Takes everything off without making anything safe: the cluster is not wanted any more. Programs in a mount end or
-/// get errors, also those that wait for an answer.
+/// Takes everything off without making anything safe: the cluster is not wanted any more. Programs
+/// in a mount end or get errors, also those that wait for an answer.
 ///
 /// # Errors
 /// One does not go.

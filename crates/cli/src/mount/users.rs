@@ -1,4 +1,5 @@
-//! Which programs use a mount. Only links of `/proc` are read, and no file of the mount is: it may not answer.
+//! Which programs use a mount. Only links of `/proc` are read, and no file of the mount is: it may
+//! not answer.
 
 use nacre_gateway::table;
 use std::ffi::OsStr;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// So many are named.
 const NAMED_MAX: usize = 5;
 
-/// Who uses a mount, as a part of a sentence; `None`: none is to be seen, since it has just ended or is another user's.
+/// Who uses a mount, as a part of a sentence; `None`: none is to be seen, since it has just ended
+/// or is another user's.
 #[must_use]
 pub fn users(dir: &Path) -> Option<String> {
     let below = |entry: &table::MountEntry| entry.dir != dir && entry.dir.starts_with(dir);

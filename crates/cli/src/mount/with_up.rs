@@ -1,11 +1,11 @@
 //! `nacre up --mount DIR`: from a cluster that runs to a file system in a directory.
 //!
 //! ```text
-//!  prepare (before anything is started) ─▶ cluster is up ─▶ which file system? ─▶ nacre mount, in the background
-//!                                             none: `home` is made · one: that · several: --fs says it
+//!  prepare ─▶ cluster is up ─▶ which file system? ─▶ nacre mount, in the background
+//!  (before anything is started)   none: `home` is made · one: that · several: --fs says it
 //! ```
-//! The mount is a process of its own: when the cluster's is killed the mount waits for the next `up`, and what it has
-//! not written yet is written then.
+//! The mount is a process of its own: when the cluster's is killed the mount waits for the next
+//! `up`, and what it has not written yet is written then.
 
 use super::place::{self, Target};
 use super::{Background, record};

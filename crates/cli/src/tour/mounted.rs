@@ -53,7 +53,7 @@ pub fn step(from: &Path, paths: &[PathBuf], dir: &Path, cluster: &Path) -> Resul
     let archive = dir.join("tree.tar");
     pack(from, paths, &archive)?;
     let at = dir.join("mount");
-    // Whatever fails below, nothing stays mounted.
+    // If something fails below, nothing stays mounted.
     let outcome = unpack_and_compare(from, paths, &archive, &at, cluster);
     if outcome.is_err() {
         let _ = take_off::all(&locks::run_folder(cluster), true);

@@ -1,4 +1,5 @@
-//! `nacre up --mount`: a directory that comes and goes with its cluster, on the real kernel. Needs root and /dev/fuse.
+//! `nacre up --mount`: a directory that comes and goes with its cluster, on the real kernel. Needs
+//! root and /dev/fuse.
 
 use super::operator::Site;
 use super::scratch;
