@@ -8,7 +8,7 @@ use super::host;
 use super::processes::STOP;
 use crate::mount::take_off::{self, TakenOff};
 use crate::out::Out;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nacre_node::{locks, stop};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -40,9 +40,11 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     if !place.exists() {
         bail!("{} holds no cluster; --dir, --cluster or $NACRE_CLUSTER names another folder", dir.display());
     }
+    // This command may itself be in the mount: where a relative name leads ends with that.
+    let whole = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
     let bar = crate::progress::waiting("stopping");
-    let unmounted = unmount(place, &dir, arguments.force);
-    let stopped = unmounted.map(|unmounted| (unmounted, stop::stop(&dir, STOP)));
+    let unmounted = unmount(place, &whole, arguments.force);
+    let stopped = unmounted.map(|unmounted| (unmounted, stop::stop(&whole, STOP)));
     bar.finish_and_clear();
     let (unmounted, stopped) = stopped?;
     let stopped = match (stopped, take_off::all_safe(&unmounted)) {
@@ -50,7 +52,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         (Err(why), Err(lost)) => bail!("{lost}; {why}"),
         (stopped, _) => stopped?,
     };
-    for found in take_off::waiting(&place.run_folder())? {
+    for found in take_off::waiting(&locks::run_folder(&whole))? {
         let (at, process) = (found.record.dir.display(), found.process());
         crate::say::line(&format!(
             "nacre: {at} is still mounted{process}: its calls wait until the cluster runs again"
@@ -76,7 +78,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
 
 /// Unmounts what `nacre up --mount` mounted, if the cluster can make it safe.
 fn unmount(place: &Place, dir: &Path, force: bool) -> Result<Vec<TakenOff>> {
-    let run = place.run_folder();
+    let run = locks::run_folder(dir);
     let waiting: Vec<_> = take_off::waiting(&run)?.into_iter().filter(|found| found.record.by_up).collect();
     let Some(first) = waiting.first() else { return take_off::all(&run, force) };
     let (at, process) = (first.record.dir.display(), first.process());

@@ -20,9 +20,7 @@ pub fn users(dir: &Path) -> Option<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
-    let own = std::process::id();
-    let found = pids.into_iter().filter(|pid| *pid != own).filter_map(|pid| use_of(pid, dir));
-    sentence(&found.collect::<Vec<_>>())
+    sentence(&pids.into_iter().filter_map(|pid| use_of(pid, dir)).collect::<Vec<_>>())
 }
 
 fn sentence(users: &[String]) -> Option<String> {

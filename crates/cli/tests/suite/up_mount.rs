@@ -3,6 +3,7 @@
 
 use super::operator::Site;
 use super::scratch;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -122,9 +123,16 @@ fn a_directory_comes_and_goes_with_its_cluster() {
     let why = site.fails(&["down"]);
     assert!(why.contains(&format!("process {} (sleep) is in it", guest.0.id())), "{why}");
     fs::write(at.file("second"), "after that").expect("the cluster runs");
-    let down = site.json(&["down", "--force"]);
+    // From within, by a name that leads nowhere once it is unmounted.
+    let name = site.dir().file_name().and_then(|name| name.to_str()).expect("readable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["--json", "down", "--force", "--dir", &format!("../{name}")]).current_dir(&at.0);
+    let output = command.output().expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let down: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
     assert_eq!((&down["unmounted"][0]["fs"], &down["unmounted"][0]["fault"]), (&"home".into(), &().into()), "{down}");
     assert!(!at.is_mounted());
+    assert!(site.fails(&["status"]).contains("nothing runs"), "it was stopped, too");
     drop(guest);
 
     let value = site.json(&[&["up", "--detach"], &mount[..]].concat());
