@@ -84,7 +84,7 @@ pub struct MdsLimits {
     pub journal_objects_max: u64,
     /// Directories are written at the latest so long after the last time.
     pub write_after: std::time::Duration,
-    /// Entries in memory, beside what is not written yet; each takes some 400 bytes.
+    /// Entries in memory, beside what is not written yet; each takes some 520 bytes.
     pub entries_max: usize,
     /// Entries of a directory that are read at once: what comes into memory and goes together.
     pub page: u32,
