@@ -395,6 +395,7 @@ impl Fs {
                     }
                     if !crosses && self.is_known_above(number, &call) {
                         self.names.learn_own(self.now, (&call, &changed), &answer, keep);
+                        self.take_back_foretold(number);
                     } else {
                         self.names.on_changed(&changed);
                         self.names.learn(self.now, &call, &answer, keep);

@@ -62,6 +62,15 @@ impl Fs {
             self.request(FsCall::Set { ino, changes }, Purpose::Foretold(ino, number), out);
         }
     }
+    /// An answer to one has been learned. The cache above was lent what was foretold; if that is not kept here any more,
+    /// nothing would take it back there.
+    pub(super) fn take_back_foretold(&mut self, number: u64) {
+        if let Some(Purpose::Foretold(ino, _)) = self.purposes.get(&number)
+            && !self.knows(*ino)
+        {
+            self.lent.take_back(self.now, *ino);
+        }
+    }
     /// The server has answered one.
     pub(super) fn foretold(&mut self, ino: Ino, number: u64, given: Result<FsAnswer, u16>) {
         if let Some(file) = self.files.get_mut(&ino) {

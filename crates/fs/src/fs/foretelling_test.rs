@@ -147,3 +147,22 @@ fn what_is_not_certain_the_server_is_asked() {
     client.now = client.now + Duration::from_mins(1);
     assert!(at_once(&mut client, set(mode(0o600))).is_none(), "others may have gone on");
 }
+
+/// The kernel was lent what was foretold. The server's answer was not to be kept, since another client had asked for
+/// a change meanwhile; of that one the kernel never heard, and showed the old mode until the lease was over.
+#[test]
+fn what_was_lent_is_taken_back_when_the_answer_is_not_kept() {
+    for keep in [true, false] {
+        let mut client = alone();
+        let inode = at_once(&mut client, set(mode(0o600))).expect("answered");
+        let shown = FsNode { inode, head: None, home: Some(Ino::ROOT) };
+        assert!(client.fs.lend(client.now, &shown) > Duration::ZERO);
+        client.turn(None);
+        let (number, mut answer) = (Some(sent(&client)[0].0), done(&sent(&client)));
+        answer.nodes_mut().for_each(|node| node.home = Some(Ino::ROOT));
+        let reply = FsReply { keep, changed: vec![INO], ..reply_to(number, answer) };
+        client.reply(FsReply { shares: vec![Ino::ROOT], ..reply });
+        let owed: Vec<Ino> = client.fs.owed(client.now);
+        assert_eq!(owed, if keep { vec![] } else { vec![INO] }, "kept: {keep}");
+    }
+}
