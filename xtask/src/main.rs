@@ -8,6 +8,7 @@
 //!                  ├─▶ ceph      a Ceph cluster to test with and compare with
 //!                  ├─▶ bench     figures, with their baselines
 //!                  ├─▶ versus/   the same client on Nacre and on Ceph
+//!                  ├─▶ calls     what calls on a file system cost, for the last and the next
 //!                  ├─▶ show/     what is claimed, tried on clusters of processes
 //!                  ├─▶ chaos/    processes, networks and disks mistreated as a seed says
 //!                  └─▶ dist      what is shipped
@@ -19,6 +20,7 @@
 
 mod bench;
 mod bounded;
+mod calls;
 mod ceph;
 mod chaos;
 mod cluster;
@@ -69,7 +71,7 @@ const VERBS: &[Verb] = &[
     (
         "bench versus",
         "[--quick] [--rounds N] [--only nacre|ceph|tuned] [--record] [--dir DIR] [--nacre FILE] [--base-port PORT]",
-        "Nacre and Ceph in turn on this machine (root; 20 minutes): a table of ratios; --record writes bench/versus.md",
+        "Nacre and Ceph in turn on this machine (root; 30 minutes): a table of ratios; --record writes bench/versus.md",
         bench::run,
     ),
     (

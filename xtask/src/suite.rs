@@ -179,7 +179,8 @@ fn tour_available(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Imports a tree into a fresh cluster, kills a daemon, reads all back (`nacre tour`).
+/// Imports a tree into a fresh cluster, kills a daemon, reads all back, unpacks an archive in a
+/// mount (`nacre tour`).
 ///
 /// # Errors
 /// When the tour fails.

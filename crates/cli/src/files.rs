@@ -226,14 +226,33 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     }
 }
 
+/// The names of all file systems.
+///
+/// # Errors
+/// The cluster does not answer.
+pub fn names(place: &Place) -> Result<Vec<String>> {
+    Ok(all(&mut *place.metadata()?)?.keys().map(Name::to_string).collect())
+}
+
+/// Makes a file system as `nacre fs create NAME` does.
+///
+/// # Errors
+/// There is one of that name; what is wrong with the cluster.
+pub fn make_plain(place: &Place, name: &str) -> Result<()> {
+    let mut session = place.connect_for_files()?;
+    let pool = own_pool(&mut *session, &format!("{name}.meta"))?;
+    let data = own_pool(&mut *session, &format!("{name}.data"))?;
+    let object = u32::try_from(OBJECT_BYTES).expect("4 MiB");
+    let layout = Layout { pool: data, unit: object, count: 1, object };
+    create(&mut *session, &mut *place.metadata()?, name, (pool, layout, 1))
+}
+
 /// The name of the only file system.
 ///
 /// # Errors
 /// There is none, or there are several.
 pub fn only_one(place: &Place) -> Result<String> {
-    let all = all(&mut *place.metadata()?)?;
-    let names: Vec<String> = all.keys().map(Name::to_string).collect();
-    match &names[..] {
+    match &names(place)?[..] {
         [one] => Ok(one.clone()),
         [] => bail!("there is no file system yet; `nacre fs create NAME` makes one"),
         several => bail!("which file system? --fs says it; there are {}", several.join(", ")),

@@ -4,15 +4,24 @@
 //!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (`logs` says where)
 //!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to end
 //! ```
+//! `with_up` is `nacre up --mount`, `place` where that may mount; `record` tells which mounts there
+//! are, `take_off` unmounts those of `up`, `users` says who uses one.
+
+mod place;
+pub mod record;
+pub mod take_off;
+mod users;
+pub mod with_up;
 
 use crate::cluster::host::{self, Ending};
 use crate::cluster::{Place, background};
 use crate::out::Out;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use nacre_gateway::{MountOptions, Mounted};
+use nacre_gateway::{MountError, MountOptions, Mounted, table};
+use record::{Kept, Record};
 use rustix::fs::Access;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -38,6 +47,46 @@ pub struct Arguments {
     /// What the background process is started with: where it says that it is ready is its standard input.
     #[arg(long, hide = true)]
     in_background: bool,
+    /// `nacre up --mount` starts it, and `nacre down` unmounts it.
+    #[arg(long, hide = true)]
+    by_up: bool,
+}
+
+/// A mount that is served by a process of its own.
+pub struct Background<'a> {
+    /// Which file system.
+    pub fs: &'a str,
+    /// Where: an absolute path.
+    pub dir: &'a Path,
+    /// As after `-o`.
+    pub options: &'a [String],
+    /// `nacre up --mount` wants it.
+    pub by_up: bool,
+}
+
+impl Background<'_> {
+    /// Starts it. It serves when this returns.
+    ///
+    /// # Errors
+    /// It was not mounted: what its process said.
+    pub fn start(&self, place: &Place) -> Result<()> {
+        let Self { fs, dir, options, by_up } = self;
+        let cluster = place.absolute()?;
+        let run = logs(place)?;
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command.arg("--cluster").arg(&cluster).args(["--as", place.name(), "mount", "--in-background", "--fs", fs]);
+        for text in *options {
+            command.args(["-o", text]);
+        }
+        if *by_up {
+            command.arg("--by-up");
+        }
+        // Whatever folder this one was started in can be unmounted and removed.
+        command.arg("--").arg(dir).current_dir("/");
+        let log = run.join(format!("mount.{fs}.log"));
+        background::wait_for(command, &log, &format!("{} was not mounted", dir.display()))?;
+        Ok(())
+    }
 }
 
 /// Runs the command.
@@ -55,17 +104,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     // What is wrong here is known before the cluster is asked.
     let dir = nacre_gateway::check(&arguments.dir)?;
-    let cluster = place.absolute()?;
-    let run = logs(place)?;
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.arg("--cluster").arg(&cluster).args(["--as", place.name(), "mount", "--in-background", "--fs", &name]);
-    for text in &arguments.options {
-        command.args(["-o", text]);
-    }
-    // Whatever folder this one was started in can be unmounted and removed.
-    command.arg("--").arg(&dir).current_dir("/");
-    let log = run.join(format!("mount.{name}.log"));
-    background::wait_for(command, &log, &format!("{} was not mounted", dir.display()))?;
+    Background { fs: &name, dir: &dir, options: &arguments.options, by_up: false }.start(place)?;
     if out.json() {
         return out.value(&serde_json::json!({ "fs": name, "dir": dir.display().to_string() }));
     }
@@ -113,16 +152,54 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
     let about = format!("{} on {}, process {}", arguments.dir.display(), host(), std::process::id());
     let files = host::file_system(place, name, &about)?;
     let mounted: Mounted = nacre_gateway::mount(files, &arguments.dir, options)?;
+    let kept = keep(place, name, mounted.dir(), arguments.by_up);
     if let Some(ready) = &mut ready {
         ready.announce(begun.elapsed(), &[])?;
     }
+    let mut unmounted = Ok(());
     while !mounted.wait_for(LOOK) {
         if ending.has_come() {
-            mounted.unmount()?;
+            unmounted = mounted.unmount();
             // Open files keep it; they end with this process.
-            let _ = mounted.wait_for(GRACE);
+            if unmounted.is_ok() {
+                let _ = mounted.wait_for(GRACE);
+            }
             break;
         }
     }
-    Ok(mounted.finish()?)
+    let ended = mounted.finish();
+    if let Some(kept) = kept {
+        let fault = ended.as_ref().err().or(unmounted.as_ref().err());
+        kept.end(fault.map(reason).as_deref());
+    }
+    unmounted?;
+    Ok(ended?)
+}
+
+/// Why not everything is safe, without saying that again.
+fn reason(why: &MountError) -> String {
+    match why {
+        MountError::NotSafe { errno: Some(errno), .. } => {
+            std::io::Error::from_raw_os_error(i32::from(*errno)).to_string()
+        }
+        MountError::NotSafe { errno: None, waited } => {
+            format!("the cluster did not answer within {} s", waited.as_secs())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Records the mount, for commands that look for it. Without a record it serves all the same.
+fn keep(place: &Place, name: &str, dir: &Path, by_up: bool) -> Option<Kept> {
+    // On another engine there is no folder of the cluster's.
+    if place.ceph().is_some() {
+        return None;
+    }
+    let device = table::mount_at(dir)?.device;
+    let record = Record { dir: dir.to_owned(), fs: name.to_owned(), device, by_up };
+    let kept = Kept::begin(&place.run_folder(), &record);
+    if let Err(why) = &kept {
+        crate::say::line(&format!("nacre: `nacre down` will not find this mount: {why:#}"));
+    }
+    kept.ok()
 }

@@ -4,9 +4,12 @@
 //!  start ─▶ import ─▶ where is it? ─▶ kill an OSD ─▶ read all, compare ─▶ overwrite some, add some
 //!                                                                              │
 //!        read all, compare ◀─ kill another one ◀─ HEALTH_OK ◀─ start it again ─┘
+//!           └─▶ mount a file system, unpack an archive of the tree, compare (`mounted`)
 //! ```
-//! The last reading is without another OSD, so that the recovered copies of the first one are among
-//! those that are read.
+//! The last reading of objects is without another OSD, so that the recovered copies of the first
+//! one are among those that are read.
+
+mod mounted;
 
 use crate::cluster::Session;
 use crate::cluster::host::Ending;
@@ -17,6 +20,7 @@ use crate::out::Out;
 use crate::progress;
 use crate::table::bytes;
 use anyhow::{Context, Result, bail, ensure};
+use mounted::{Figures, Outcome};
 use nacre_types::{Name, ObjectId, PoolId};
 use serde_json::json;
 use std::ffi::OsStr;
@@ -111,24 +115,26 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         hashes.len(),
         took.as_secs_f64()
     ))?;
+    out.finish()?;
     up.daemons.start_osd(2)?;
     up::wait(&mut *up.session, 3, RECOVERY)?;
+    let in_mount = mount(arguments, &paths, &cluster, &mut timings, out)?;
     if out.json() {
         let seconds: serde_json::Map<_, _> =
             timings.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
         out.value(&json!({
             "objects": hashes.len(), "bytes": size, "equal": true, "overwritten": changed, "added": added,
-            "recovered": recovered, "seconds": seconds,
+            "recovered": recovered, "mounted": in_mount, "seconds": seconds,
         }))?;
     }
     out.finish()?;
 
     if arguments.stay {
-        up::introduce(&cluster, &mut *up.session, up.took, false, out)?;
+        up::introduce(&cluster, &mut *up.session, up.took, false, None, out)?;
         Ending::watch()?.wait(&mut *up.daemons);
     }
     drop(up.session);
-    up.daemons.stop()?;
+    up::end(&cluster, up.daemons)?;
     std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
 }
 
@@ -140,6 +146,7 @@ fn prepare(dir: &Path, fresh: bool) -> Result<()> {
             dir.display(),
             if dir.join(MARK).exists() { ", or remove this earlier tour with --fresh" } else { "" }
         );
+        mounted::sweep(dir, &dir.join("cluster"))?;
         std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
@@ -197,6 +204,38 @@ fn show_places(hashes: &Hashes, session: &mut dyn Session, out: &mut Out) -> Res
         out.say(&format!("     {name}: group {} on OSDs {}, primary {}", word("pg"), word("acting"), word("primary")))?;
     }
     out.finish()
+}
+
+/// The step with a file system; as JSON what came of it.
+fn mount(
+    arguments: &Arguments,
+    paths: &[PathBuf],
+    cluster: &Path,
+    timings: &mut Vec<(&'static str, Duration)>,
+    out: &mut Out,
+) -> Result<serde_json::Value> {
+    let bar = progress::waiting("unpacking an archive in a mounted file system");
+    let outcome = mounted::step(&arguments.from, paths, &arguments.dir, cluster);
+    bar.finish_and_clear();
+    let figures = match outcome? {
+        Outcome::Equal(figures) => figures,
+        Outcome::Skipped(why) => {
+            out.say(&format!("8. SKIPPED: no file system was mounted and nothing unpacked: {why}"))?;
+            out.finish()?;
+            return Ok(json!({ "skipped": why }));
+        }
+    };
+    let Figures { files, bytes: size, unpack, compare } = figures;
+    timings.extend([("unpack", unpack), ("compare_mounted", compare)]);
+    out.say(&format!(
+        "8. A file system was mounted, and an archive of {files} files ({}) unpacked in it ({:.2} s); unmounted and \
+         mounted again, all are what they were ({:.2} s).",
+        bytes(size),
+        unpack.as_secs_f64(),
+        compare.as_secs_f64()
+    ))?;
+    out.finish()?;
+    Ok(json!({ "files": files, "bytes": size, "equal": true }))
 }
 
 /// Most objects that are overwritten, and that are added, while an OSD is dead.

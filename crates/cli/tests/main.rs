@@ -37,6 +37,8 @@ mod policies;
 mod programs;
 #[path = "suite/snapshots.rs"]
 mod snapshots;
+#[path = "suite/up_mount.rs"]
+mod up_mount;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

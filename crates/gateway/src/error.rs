@@ -12,6 +12,8 @@ pub enum MountError {
     NoDevice,
     /// The device may not be opened.
     DeviceDenied,
+    /// This process may not mount, and there is no program that mounts for users.
+    NotPermitted,
     /// There is nothing to mount on.
     Missing {
         /// Where.
@@ -48,6 +50,11 @@ pub enum MountError {
         /// Why.
         why: io::Error,
     },
+    /// Programs use the mount.
+    Busy {
+        /// Where.
+        dir: PathBuf,
+    },
     /// The mount does not go away.
     NotUnmounted {
         /// Where.
@@ -79,6 +86,11 @@ impl fmt::Display for MountError {
             Self::DeviceDenied => {
                 write!(f, "/dev/fuse may not be opened: give this user the right to, or the container the device")
             }
+            Self::NotPermitted => write!(
+                f,
+                "this user may not mount: install fusermount3 (package fuse3), or run this as root \
+                 (in a container with the capability CAP_SYS_ADMIN)"
+            ),
             Self::Missing { dir } => write!(f, "{0} does not exist: `mkdir {0}` makes it", dir.display()),
             Self::NotDirectory { dir } => write!(f, "{} is no directory: name one to mount on", dir.display()),
             Self::Dead { dir } => write!(
@@ -95,6 +107,7 @@ impl fmt::Display for MountError {
                 write!(f, "the file system does not tell its root: {}", io::Error::from_raw_os_error(i32::from(*errno)))
             }
             Self::Refused { dir, why } => write!(f, "mounting on {}: {why}", dir.display()),
+            Self::Busy { dir } => write!(f, "{} is in use by programs, so it stays mounted", dir.display()),
             Self::NotUnmounted { dir, why } => {
                 write!(f, "{0} is still mounted: {why}; `umount -l {0}` takes it away", dir.display())
             }

@@ -216,7 +216,12 @@ fn mounted_with(name: &str, memory: Memory, options: &MountOptions) -> Option<(M
     fs::create_dir_all(&dir).expect("a folder");
     match mount_files(memory.clone(), &dir, options) {
         Ok(mounted) => Some((mounted, memory, dir)),
-        Err(why @ (MountError::NoDevice | MountError::DeviceDenied | MountError::Refused { .. })) => {
+        Err(
+            why @ (MountError::NoDevice
+            | MountError::DeviceDenied
+            | MountError::NotPermitted
+            | MountError::Refused { .. }),
+        ) => {
             println!("no mount here, so nothing was tested: {why}");
             fs::remove_dir(dir).expect("ours");
             None

@@ -6,6 +6,8 @@
 //!             one thread reads requests    the client's thread replies
 //! ```
 //! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
+//! * [`check`], [`may_mount`]: whether that can be; [`unmount`]: for mounts of other processes;
+//! * [`table`]: what is mounted;
 //! * `gateway`: one method per request, each one call; it decides nothing;
 //! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`, `room`: what of
 //!   them takes thought;
@@ -38,10 +40,13 @@ mod listing;
 mod locks;
 mod mount;
 mod options;
+mod permission;
 mod room;
+pub mod table;
 mod xattr;
 
 pub use client::MountClient;
 pub use error::MountError;
-pub use mount::{Mounted, check, mount};
+pub use mount::{Mounted, Unmount, check, mount, unmount};
 pub use options::{MountOptions, UnknownOption};
+pub use permission::may_mount;

@@ -11,6 +11,7 @@ use crate::error::MountError;
 use crate::gateway::Gateway;
 use crate::kept::Kept;
 use crate::options::MountOptions;
+use crate::permission::{HELPERS, may_mount};
 use fuser::{BackgroundSession, Session};
 use nacre_fs::{Ask, Outcome};
 use nacre_node::FileSystem;
@@ -26,8 +27,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What the kernel shows FUSE as.
-const DEVICE: &str = "/dev/fuse";
 /// How long the cluster may take to tell the root, and to make the last changes safe.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
@@ -59,11 +58,58 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
     if !std::fs::metadata(dir).map_err(unusable)?.is_dir() {
         return Err(MountError::NotDirectory { dir: dir.to_owned() });
     }
+    // Attributes of a mount whose process has ended the kernel may still have; opening it fails.
+    if let Err(dead @ MountError::Dead { .. }) = std::fs::read_dir(dir).map_err(unusable) {
+        return Err(dead);
+    }
     let whole = dir.canonicalize().map_err(unusable)?;
-    match std::fs::File::options().read(true).write(true).open(DEVICE) {
-        Ok(_) => Ok(whole),
-        Err(why) if why.kind() == ErrorKind::PermissionDenied => Err(MountError::DeviceDenied),
-        Err(_) => Err(MountError::NoDevice),
+    may_mount().map(|()| whole)
+}
+
+/// How a mount is taken off its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if no program uses it.
+    Unused,
+    /// In any case: what programs have open they may go on using as long as the mount's process
+    /// serves it.
+    Detach,
+}
+
+/// Takes what is mounted off a directory. That it is not mounted any more is no error.
+///
+/// # Errors
+/// [`MountError::Busy`], [`MountError::NotUnmounted`].
+pub fn unmount(dir: &Path, how: Unmount) -> Result<(), MountError> {
+    let flags = match how {
+        Unmount::Unused => UnmountFlags::NOFOLLOW,
+        Unmount::Detach => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+    };
+    match rustix::mount::unmount(dir, flags) {
+        Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { dir: dir.to_owned() }),
+        Err(rustix::io::Errno::PERM) => unmount_for_user(dir, how),
+        Err(why) => Err(MountError::NotUnmounted { dir: dir.to_owned(), why: why.to_string() }),
+    }
+}
+
+/// Only root may unmount; others have a program that does it for them.
+fn unmount_for_user(dir: &Path, how: Unmount) -> Result<(), MountError> {
+    let mut why = "neither fusermount3 nor fusermount is installed".to_owned();
+    for program in HELPERS {
+        let mut command = Command::new(program);
+        let flags: &[&str] = if how == Unmount::Detach { &["-u", "-z", "--"] } else { &["-u", "--"] };
+        command.args(flags).arg(dir).stdin(Stdio::null()).env("LC_ALL", "C");
+        match command.output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => why = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(_) => continue,
+        }
+        break;
+    }
+    match why.contains("busy") {
+        true => Err(MountError::Busy { dir: dir.to_owned() }),
+        false => Err(MountError::NotUnmounted { dir: dir.to_owned(), why }),
     }
 }
 
@@ -136,32 +182,9 @@ impl<F: Files> Mounted<F> {
         if self.wait_for(Duration::ZERO) {
             return Ok(());
         }
-        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-        match rustix::mount::unmount(&self.dir, flags) {
-            // Not mounted any more, since just now.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-            Err(rustix::io::Errno::PERM) => self.unmount_for_user(),
-            Err(why) => Err(MountError::NotUnmounted { dir: self.dir.clone(), why: why.to_string() }),
-        }
-    }
-
-    /// Only root may unmount; others have a program that does it for them.
-    fn unmount_for_user(&self) -> Result<(), MountError> {
-        let mut why = "neither fusermount3 nor fusermount is installed".to_owned();
-        for program in ["fusermount3", "fusermount"] {
-            let mut command = Command::new(program);
-            command.args(["-u", "-z", "--"]).arg(&self.dir).stdin(Stdio::null());
-            match command.output() {
-                Ok(output) if output.status.success() => return Ok(()),
-                Ok(output) => why = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-                Err(_) => continue,
-            }
-            break;
-        }
-        if self.wait_for(Duration::ZERO) {
-            Ok(())
-        } else {
-            Err(MountError::NotUnmounted { dir: self.dir.clone(), why })
+        match unmount(&self.dir, Unmount::Detach) {
+            Err(MountError::NotUnmounted { .. }) if self.wait_for(Duration::ZERO) => Ok(()),
+            other => other,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a mount may be told.
 
+use crate::table::SOURCE;
 use fuser::{Config, MountOption, SessionACL};
 use std::fmt;
 
@@ -30,7 +31,7 @@ impl MountOptions {
     /// Those of a file system of that name.
     #[must_use]
     pub fn of(file_system: &str) -> Self {
-        Self { fsname: format!("nacre:{file_system}"), ..Self::default() }
+        Self { fsname: format!("{SOURCE}{file_system}"), ..Self::default() }
     }
 
     /// Takes what follows `-o`: options between commas. The last word counts.

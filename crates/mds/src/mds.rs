@@ -85,7 +85,7 @@ pub struct MdsLimits {
     pub journal_objects_max: u64,
     /// Directories are written at the latest so long after the last time.
     pub write_after: std::time::Duration,
-    /// Entries in memory, beside what is not written yet; each takes some 400 bytes.
+    /// Entries in memory, beside what is not written yet; each takes some 520 bytes.
     pub entries_max: usize,
     /// Entries of a directory that are read at once: what comes into memory and goes together.
     pub page: u32,
@@ -981,13 +981,20 @@ impl std::fmt::Debug for Mds {
 /// What a file system begins with: the objects of a rank's hidden directories, and with the first rank the root.
 #[must_use]
 pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
+    first_objects_owned(config, now, (0, 0))
+}
+
+/// The same with a root that belongs to a user and a group: one who makes a file system and may not
+/// change owners could write nothing in it otherwise.
+#[must_use]
+pub fn first_objects_owned(config: &MdsConfig, now: Stamp, (uid, gid): (u32, u32)) -> Vec<Operation> {
     let empty = Head { mtime: now, ..Head::default() };
     let hidden = [Ino::links(config.rank), Ino::strays(config.rank)].map(|dir| (dir, empty, Vec::new()));
     let mut objects = Vec::new();
     if config.rank == Ino::ROOT.rank() {
         let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
-        let (key, entry) =
-            (entry_key(&Name::from("root")), Entry::Inode { inode: Inode::root(now), head: Some(empty) });
+        let inode = Inode { uid, gid, ..Inode::root(now) };
+        let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode, head: Some(empty) });
         let key = Bytes::copy_from_slice(key.as_bytes());
         objects.push((Ino::TOP, top, vec![(key, entry.to_bytes().into())]));
         objects.push((Ino::ROOT, empty, Vec::new()));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use nacre_client::{Failure, Operation};
 use nacre_conformance::memory::{Memory, Object};
 use nacre_mds::check::{Check, CheckConfig, Kind, Next, Report, Trouble};
-use nacre_mds::mds::{Mds, MdsConfig, MdsLimits, Say, first_objects, fragment_name};
+use nacre_mds::mds::{Mds, MdsConfig, MdsLimits, Say, first_objects, first_objects_owned, fragment_name};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
@@ -815,6 +815,21 @@ fn a_flush_is_answered_when_everything_is_written() {
         assert_eq!(report.counts.files, turn + 1, "{:?}", shown(&report));
         assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
+}
+
+/// A user who made a file system could write nothing in it: its root belonged to root.
+#[test]
+fn the_root_belongs_to_who_makes_the_file_system() {
+    let mut objects = Objects::new();
+    let first = first_objects_owned(&config(), Stamp(1), (65_534, 7));
+    first.iter().for_each(|operation| objects.run(operation));
+    assert!(check(&objects.memory).findings.is_empty());
+    let mut served = Served::open(objects);
+    served.mds.on_session(ClientId(1), Instance(1), (false, 0), &[]);
+    served.settle();
+    served.mds.on_caught_up(ClientId(1));
+    let FsAnswer::Node { node, .. } = served.ask(FsCall::Stat { ino: Ino::ROOT }) else { panic!("it is there") };
+    assert_eq!((node.inode.uid, node.inode.gid, node.inode.mode), (65_534, 7, 0o755));
 }
 
 /// First objects are told where their files are, once.

@@ -305,8 +305,10 @@ pub(crate) fn files(run: &Path, ending: &str) -> Result<Vec<PathBuf>, StartError
     Ok(paths)
 }
 
-/// The process, other than this one unless it says so itself, that has this file open.
-fn holder_of(file: &File, text: &str) -> Option<u32> {
+/// The process, other than this one unless it says so itself, that has this file open; `text`,
+/// which may end with `(process N)`, says which it may be.
+#[must_use]
+pub fn holder_of(file: &File, text: &str) -> Option<u32> {
     let hint: Option<u32> = text.rsplit_once("(process ").and_then(|(_, rest)| rest.trim_end_matches(')').parse().ok());
     let me = std::process::id();
     if hint == Some(me) {

@@ -32,6 +32,17 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
+/// Memory that processes here may use altogether, in bytes: the machine's, or what this container is given of it.
+#[must_use]
+pub fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let whole = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    // Of both versions of control groups; "max", or a number beyond all memory: no limit.
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = |path: &&str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+    limits.iter().filter_map(limit).fold(whole, u64::min)
+}
+
 /// Whether what is written to a file system stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {

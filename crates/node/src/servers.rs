@@ -14,6 +14,7 @@ use crate::daemon::{self, LATE};
 use crate::directory;
 use crate::error::StartError;
 use crate::locks::Lock;
+use crate::machine;
 use crate::net;
 use crate::reactor::{NodeParts, Reactor};
 use nacre_client::{Beside, ClientConfig, Engines, Placed, Served};
@@ -34,6 +35,11 @@ const SERVERS_MAX: usize = 64;
 const DELAY: Duration = Duration::from_millis(500);
 /// After one has halted, so long without another: what halted it may last.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Memory of an entry that a server keeps, with its inode, in bytes; measured.
+const ENTRY_BYTES: u64 = 520;
+/// A server keeps at least so many entries (50 MiB), and at most so many (2 GiB).
+const ENTRIES_LEAST: usize = 100_000;
+const ENTRIES_MOST: usize = 4_000_000;
 
 /// See the module head.
 pub struct Servers {
@@ -45,6 +51,12 @@ pub struct Servers {
     engines: Option<Arc<dyn Engines>>,
     all: Vec<Entity>,
     not_before: Time,
+}
+
+/// What a server keeps in memory: an eighth of the machine's.
+fn limits(memory: u64) -> MdsLimits {
+    let entries = usize::try_from(memory / 8 / ENTRY_BYTES).unwrap_or(usize::MAX);
+    MdsLimits { entries_max: entries.clamp(ENTRIES_LEAST, ENTRIES_MOST), ..MdsLimits::default() }
 }
 
 impl Servers {
@@ -98,7 +110,7 @@ impl Servers {
         let address = listener.as_ref().map_or_else(Address::default, |(_, address)| address.clone());
         let me = FsHolder { client: id.0, instance: config.instance, address, name: self.name.as_str().into() };
         let delay = DELAY * u32::try_from(holders).unwrap_or(u32::MAX);
-        let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero, limits: MdsLimits::default() });
+        let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero, limits: limits(machine::memory()) });
         let role = match &self.engines {
             None => Placed::Ours(Served::new(server, config, clock::now())),
             Some(engines) => {
@@ -157,4 +169,18 @@ fn run(mut reactor: Reactor, mut servers: Servers, say: &mut dyn FnMut(&str)) ->
     servers.shut_down(&mut reactor);
     daemon::drain(&mut reactor);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of a million entries was read again and again in pieces, on a machine with much memory.
+    #[test]
+    fn a_server_keeps_what_the_machine_has_room_for() {
+        let kept = |gib: u64| limits(gib << 30).entries_max;
+        assert_eq!((kept(0), kept(1 << 20)), (ENTRIES_LEAST, ENTRIES_MOST));
+        assert!((1_000_000..1_100_000).contains(&kept(4)), "{}", kept(4));
+        assert!(machine::memory() > 64 << 20);
+    }
 }

@@ -14,8 +14,9 @@
 //! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
-mod costs;
+pub mod costs;
 mod degraded;
+mod entries;
 mod faults;
 mod figures;
 mod files;
@@ -158,6 +159,16 @@ const SCENARIOS: &[Scenario] = &[
         name: "mounts-on-ceph",
         about: "as `mounts`, with a Ceph cluster as their engine (root, /dev/fuse, Ceph)",
         run: mounts::run_on_ceph,
+    },
+    Scenario {
+        name: "entries",
+        about: "1,000,000 entries in one directory: made, listed, looked up, removed, each call as cheap as of 100,000",
+        run: entries::run,
+    },
+    Scenario {
+        name: "ten-million-files",
+        about: "10,000,000 files: memory and takeover as with few (half an hour, 20 GB of disk)",
+        run: entries::run_ten,
     },
     Scenario {
         name: "costs",

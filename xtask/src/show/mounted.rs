@@ -88,6 +88,16 @@ pub fn await_server(cluster: &Cluster) -> Result<String> {
     })
 }
 
+/// How many requests its server has taken of mounts; `ask` runs a command of the cluster.
+///
+/// # Errors
+/// When there is no answer.
+pub fn requests(ask: impl Fn(&[&str]) -> Result<serde_json::Value>) -> Result<f64> {
+    let clients = ask(&["fs", "clients", NAME])?;
+    let each = clients.as_array().into_iter().flatten().map(|client| client["requests"].as_f64().unwrap_or(0.0));
+    Ok(each.sum())
+}
+
 /// Holds the file system to be whole, as `nacre fs check` sees it.
 ///
 /// # Errors

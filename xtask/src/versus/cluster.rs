@@ -9,7 +9,8 @@
 //!  down      nacre down                              tests/ceph-cluster down
 //! ```
 
-use crate::show::guard;
+use crate::show::mounted::{self, Mount};
+use crate::show::{costs, guard};
 use crate::{bounded, ceph, cluster, machine};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -199,6 +200,35 @@ impl Cluster {
             System::Ceph | System::Tuned => ceph::start(&self.dir, &format!("osd.{id}"))?,
         }
         Ok(())
+    }
+
+    /// Makes a file system that a server has.
+    ///
+    /// # Errors
+    /// When none has it in time.
+    pub fn serve_files(&self) -> Result<()> {
+        match self.system {
+            System::Nacre => {
+                self.ask(COMMAND_MAX, &["fs", "create", mounted::NAME])?;
+                bounded::until("a server has the file system", COMMAND_MAX, || {
+                    let status = self.ask(COMMAND_MAX, &["fs", "status", mounted::NAME])?;
+                    let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
+                    Ok(rows.iter().any(|row| row["server"].is_string()).then_some(()))
+                })
+            }
+            System::Ceph | System::Tuned => ceph::serve_files(&self.dir.join("ceph.conf")),
+        }
+    }
+
+    /// Mounts it with the system's own program, as a process of its own.
+    ///
+    /// # Errors
+    /// When it is not mounted in time.
+    pub fn mount(&self, place: &Path) -> Result<Mount> {
+        match self.system {
+            System::Nacre => Mount::with(self.command(), place, &self.dir.join("run/mount.log")),
+            System::Ceph | System::Tuned => costs::ceph_fuse(&self.dir.join("ceph.conf"), place),
+        }
     }
 
     /// Everything that runs for it.

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use turn::Turn;
 
 /// What a whole run may take. A round that would end later does not begin.
-const LIMIT: Duration = Duration::from_mins(24);
+const LIMIT: Duration = Duration::from_mins(35);
 /// Nacre's ports, from the first.
 const PORTS: u16 = 4;
 
@@ -94,7 +94,7 @@ impl Wish {
 pub fn run(arguments: &[String]) -> Result<()> {
     let Wish { extent, systems, dir, base_port, nacre, record } = Wish::parse(arguments)?;
     if systems.iter().any(|system| *system != System::Nacre) {
-        ceph::obtain().context("there is nothing to compare with")?;
+        ceph::obtain_files().context("there is nothing to compare with")?;
     }
     let workspace = Workspace::load()?;
     let nacre = match nacre {

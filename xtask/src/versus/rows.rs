@@ -1,6 +1,7 @@
 //! What is measured, by name.
 
 use super::figures::{Line, Measure};
+use crate::calls;
 
 /// A workload of the harness: a row of the table with a rate, a latency and a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,30 @@ pub const RESTART: Line = ("all daemons started again: all groups clean", Measur
 pub const KILLED: Line = ("an OSD killed under 16 writers: longest without an answer", Measure::Millis);
 pub const RECOVERED: Line = ("the killed OSD started again: all groups clean", Measure::Seconds);
 pub const STOPPED: Line = ("an OSD stopped under 16 writers: longest without an answer", Measure::Millis);
+
+/// What calls on a mounted file system cost: the line of each, and what an ext4 takes, which is kept under Nacre's name.
+pub const CALLS: &[(&str, Line, &str)] = &[
+    (calls::CREATE, CREATE, "ext4 alone: create"),
+    (calls::WARM_STAT, WARM_STAT, "ext4 alone: warm stat"),
+    (calls::COLD_STAT, COLD_STAT, "ext4 alone: cold stat"),
+    (calls::FSYNC, FSYNC, "ext4 alone: 4 KiB write + fsync"),
+    (calls::UNLINK, UNLINK, "ext4 alone: unlink"),
+    (calls::LIST, LIST, "ext4 alone: ls -l of 10,000 entries"),
+    (calls::UNTAR, UNTAR, "ext4 alone: untar of 3,000 files"),
+    (calls::UNTAR_SYNC, UNTAR_SYNC, "ext4 alone: untar of 3,000 files + sync"),
+    (calls::WRITES, FILE_WRITES, "ext4 alone: 1 MiB writes in order, and fsync"),
+    (calls::READS, FILE_READS, "ext4 alone: 1 MiB reads in order"),
+];
+pub const CREATE: Line = ("files: create", Measure::Cpu);
+pub const WARM_STAT: Line = ("files: warm stat", Measure::Cpu);
+pub const COLD_STAT: Line = ("files: cold stat", Measure::Cpu);
+pub const FSYNC: Line = ("files: 4 KiB write + fsync", Measure::Cpu);
+pub const UNLINK: Line = ("files: unlink", Measure::Cpu);
+pub const LIST: Line = ("files: ls -l of 10,000 entries", Measure::Seconds);
+pub const UNTAR: Line = ("files: untar of 3,000 files", Measure::Seconds);
+pub const UNTAR_SYNC: Line = ("files: untar of 3,000 files + sync", Measure::Seconds);
+pub const FILE_WRITES: Line = ("files: 1 MiB writes in order, and fsync", Measure::Bandwidth);
+pub const FILE_READS: Line = ("files: 1 MiB reads in order, cold", Measure::Bandwidth);
 
 /// The disk alone; samples of it are kept under Nacre's name.
 pub const FLUSH: Line = ("the disk alone: 4 KiB write + fdatasync", Measure::P50);

@@ -3,7 +3,7 @@
 //! ```text
 //!  disk alone ─▶ up ─▶ idle memory ─▶ 4 KiB: new, overwritten, read ─▶ omap ─▶ class ─▶ 4 MiB ─▶ memory after the load
 //!   ─▶ sets to be read cold written ─▶ all daemons ended, the kernel's caches dropped, started ─▶ read cold, each object once
-//!   ─▶ an OSD killed under load ─▶ started again ─▶ an OSD stopped under load ─▶ down
+//!   ─▶ an OSD killed under load ─▶ started again ─▶ an OSD stopped under load ─▶ calls on a mounted file system ─▶ down
 //! ```
 //! A measurement that fails is said, and the turn goes on where it can; a cluster that does not come up ends the turn.
 
@@ -12,6 +12,8 @@ use super::figures::{Figures, Line, Measure, number};
 use super::rows::{self, Extent, Row};
 use crate::bench::disk;
 use crate::bounded;
+use crate::calls::{Calls, Disk, Mounted};
+use crate::show::costs;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -78,7 +80,31 @@ impl Turn<'_> {
         self.attempt("cold reads", |turn| turn.cold(&mut cluster));
         self.attempt("an OSD killed", |turn| turn.killed(&mut cluster));
         self.attempt("an OSD stopped", |turn| turn.stopped(&cluster));
+        self.attempt("files", |turn| turn.files(&cluster));
         cluster.down()
+    }
+
+    /// Calls on a mounted file system; beside Nacre's on an ext4, too.
+    fn files(&mut self, cluster: &Cluster) -> Result<()> {
+        cluster.await_clean()?;
+        let above = self.dir.parent().context("the folder lies in another")?.join("files");
+        fs::create_dir(&above).context("a folder for mounts")?;
+        let archive = costs::archive(&above)?;
+        if self.system == System::Nacre {
+            let mount = || Ok(Box::new(Disk::mount(&above)?) as Box<dyn Mounted>);
+            let found = Calls { folder: None, mount: &mount, requests: None, note: &mut |_, _, _| () }.all(&archive)?;
+            for (row, line, ext4) in rows::CALLS {
+                self.found((*ext4, line.1), found.rows[row]);
+            }
+        }
+        cluster.serve_files()?;
+        let mount = || Ok(Box::new(cluster.mount(&above.join("mount"))?) as Box<dyn Mounted>);
+        let folder = Some(self.dir);
+        let found = Calls { folder, mount: &mount, requests: None, note: &mut |_, _, _| () }.all(&archive)?;
+        for (row, line, _) in rows::CALLS {
+            self.found(*line, found.rows[row]);
+        }
+        fs::remove_dir_all(&above).context("removing the folder for mounts")
     }
 
     fn small(&mut self, cluster: &Cluster) {

@@ -7,14 +7,18 @@
 //!   up --processes    ├─▶ a process each (processes) ┼─▶ ready: introduce ─▶ Ctrl-C ─▶ stop in order
 //!   up --detach       └─▶ one of the two, in a process of its own (background); returns when that is ready
 //! ```
-//! The same folder may be started either way each time.
+//! The same folder may be started either way each time. `--mount` mounts a file system once the
+//! cluster is ready, also one that runs already (`crate::mount::with_up`); it is unmounted before
+//! the cluster stops.
 
 use super::host::{self, Ending, Running, Shape};
 use super::processes::Keeper;
 use super::{Commands, Place, Session, admin, background};
+use crate::mount::take_off;
+use crate::mount::with_up::{self, MountedAt, Wanted};
 use crate::object::pools;
 use crate::out::Out;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nacre_node::{Config, creating, locks};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -58,6 +62,14 @@ pub struct Arguments {
     /// Start in the background and return when the cluster is ready; `nacre down` stops it.
     #[arg(long)]
     pub detach: bool,
+    /// Mount a file system at this directory, which is made if its parent exists; `nacre down` and
+    /// Ctrl-C unmount it. The file system is the only one, or a new one named `home`. If the
+    /// cluster runs already, it is mounted and this command ends.
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub mount: Option<PathBuf>,
+    /// Which file system --mount mounts, if there are several, or the name of the first one.
+    #[arg(long, value_name = "NAME", requires = "mount")]
+    pub fs: Option<String>,
     /// What the background process is started with: where it says that it is ready is its standard input.
     #[arg(long, hide = true)]
     in_background: bool,
@@ -234,6 +246,7 @@ pub fn introduce(
     cluster: &mut dyn Commands,
     took: Duration,
     detached: bool,
+    mounted: Option<&MountedAt>,
     out: &mut Out,
 ) -> Result<()> {
     let pools = cluster.command(&json!({ "command": "pool ls" }))?;
@@ -249,6 +262,7 @@ pub fn introduce(
         let dir = place.display().to_string();
         out.value(&json!({
             "dir": dir, "ready_s": seconds, "survives": sentence, "detached": detached, "status": status,
+            "mount": mounted.map(MountedAt::value),
         }))?;
         return out.finish();
     }
@@ -256,7 +270,11 @@ pub fn introduce(
     let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
     let at = shell_word(&place.display().to_string());
     let where_ = if detached { "next:" } else { "next, in another terminal:" };
-    out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}\n\n{where_}"))?;
+    out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}"))?;
+    if let Some(mounted) = mounted {
+        out.line(&mounted.line())?;
+    }
+    out.line(&format!("\n{where_}"))?;
     out.line(&format!("  export NACRE_CLUSTER={at}"))?;
     for (command, about) in [
         ("nacre status", "the cluster at a glance"),
@@ -268,7 +286,8 @@ pub fn introduce(
         out.line(&format!("  {command:<40} {about}"))?;
     }
     let how = if detached { "`nacre down`" } else { "Ctrl-C" };
-    out.line(&format!("\n{how} stops the cluster; the data stays."))?;
+    let first = if mounted.is_some() { "unmounts the file system and " } else { "" };
+    out.line(&format!("\n{how} {first}stops the cluster; the data stays."))?;
     out.finish()
 }
 
@@ -281,22 +300,36 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let mut ready = arguments.in_background.then(background::begin).transpose()?;
     let mut ending = Ending::watch()?;
     // Before the folder is touched: who asks for too much, or a second time, changes nothing.
-    if let Some(holder) = locks::holders(&dir)?.first() {
-        let pid = holder.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-        bail!(
-            "{} is in use by {}{pid}: talk to it with --cluster {}, or stop it with `nacre down` first",
-            dir.display(),
-            holder.part,
-            dir.display()
-        );
+    let mut wanted =
+        arguments.mount.as_deref().map(|at| with_up::prepare(at, arguments.fs.as_deref(), &dir)).transpose()?;
+    if let Some(holder) = running(&dir)? {
+        let Some(wanted) = &mut wanted else {
+            let dir = dir.display();
+            bail!("{dir} is in use by {holder}: talk to it with --cluster {dir}, or stop it with `nacre down` first");
+        };
+        make(&dir, &arguments.new)?;
+        match mount_on_running(&dir, &holder, wanted, place, out) {
+            // What ran there was just ending: it is started.
+            Err(_) if running(&dir)?.is_none() => {}
+            result => return result,
+        }
     }
     let first_pool = match arguments.first_pool {
         None => make(&dir, &arguments.new)?,
         given => given,
     };
+    let mut mount = || wanted.as_mut().map(|wanted| wanted.mount(&dir, place.name())).transpose();
     if arguments.detach && !arguments.in_background {
-        let took = background::start(&dir, arguments.processes, first_pool)?;
-        return introduce(&dir, &mut *host::connect(&dir, nacre_node::ADMIN)?, took, true, out);
+        let took = match background::start(&dir, arguments.processes, first_pool) {
+            Ok(took) => took,
+            Err(why) => match (&mut wanted, running(&dir)?) {
+                // Another `up` was faster.
+                (Some(wanted), Some(holder)) => return mount_on_running(&dir, &holder, wanted, place, out),
+                _ => return Err(why),
+            },
+        };
+        let mounted = mount().with_context(|| but_not_mounted(&dir))?;
+        return introduce(&dir, &mut *host::connect(&dir, nacre_node::ADMIN)?, took, true, mounted.as_ref(), out);
     }
     let mut up = if arguments.processes {
         let begun = Instant::now();
@@ -305,13 +338,60 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     } else {
         start(&dir, first_pool)?
     };
+    let mounted = match mount() {
+        Ok(mounted) => mounted,
+        Err(why) => {
+            drop(up.session);
+            end(&dir, up.daemons)?;
+            return Err(why.context(format!("the cluster in {} was stopped again", dir.display())));
+        }
+    };
     match &mut ready {
         Some(ready) => ready.announce(up.took, &up.daemons.missing())?,
-        None => introduce(&dir, &mut *up.session, up.took, false, out)?,
+        None => introduce(&dir, &mut *up.session, up.took, false, mounted.as_ref(), out)?,
     }
     drop(up.session);
     ending.wait(&mut *up.daemons);
-    up.daemons.stop()
+    end(&dir, up.daemons)
+}
+
+/// What runs in a folder, for a sentence.
+fn running(dir: &Path) -> Result<Option<String>> {
+    let sentence = |holder: &locks::Holder| {
+        let pid = holder.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        format!("{}{pid}", holder.part)
+    };
+    Ok(locks::holders(dir)?.first().map(sentence))
+}
+
+/// `--mount` on a cluster that runs already.
+fn mount_on_running(dir: &Path, holder: &str, wanted: &mut Wanted, place: &Place, out: &mut Out) -> Result<()> {
+    let mounted = wanted.mount(dir, place.name()).with_context(|| but_not_mounted(dir))?;
+    if out.json() {
+        let dir = dir.display().to_string();
+        return out.value(&json!({ "dir": dir, "running": holder, "mount": mounted.value() }));
+    }
+    out.line(&format!("the cluster in {} runs already: {holder}", dir.display()))?;
+    out.line(&mounted.line())
+}
+
+fn but_not_mounted(dir: &Path) -> String {
+    format!("the cluster in {} runs, but nothing was mounted", dir.display())
+}
+
+/// Unmounts what `--mount` mounted, then stops the daemons.
+///
+/// # Errors
+/// As [`Running::stop`]; something in a mount may be lost.
+pub fn end(dir: &Path, daemons: Box<dyn Running>) -> Result<()> {
+    // The daemons must not run on because of what happens here.
+    let unmounted = take_off::all(&locks::run_folder(dir), true);
+    let all = unmounted.as_deref().unwrap_or_default();
+    for one in all.iter().filter(|one| one.fault.is_none()) {
+        crate::say::line(&format!("nacre: {}", one.line()));
+    }
+    daemons.stop()?;
+    take_off::all_safe(&unmounted?)
 }
 
 /// Waits until nothing is wrong, showing that it waits.

@@ -6,7 +6,7 @@ use crate::objects::{Failed, call};
 use crate::out::Out;
 use anyhow::{Result, anyhow, bail, ensure};
 use nacre_mds::evaluate::errno::{ENOENT, ENOTDIR, ENOTEMPTY, EXDEV};
-use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
+use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects_owned};
 use nacre_types::{Name, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsKey, FsSettings, Stamp};
@@ -24,6 +24,7 @@ pub const MAX: i64 = 1024;
 pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Result<()> {
     let unix_ms = crate::clock::now_unix_ms();
     let now = Stamp::at(unix_ms, Time::ZERO);
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for rank in (from..settings.ranks).map(Rank) {
         let config = MdsConfig {
             rank,
@@ -33,7 +34,7 @@ pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Resu
             unix_ms_at_zero: unix_ms,
             limits: MdsLimits::default(),
         };
-        for operation in first_objects(&config, now) {
+        for operation in first_objects_owned(&config, now, owner) {
             match call(session, operation)? {
                 Ok(_) => {}
                 // Its answer was lost, and it was begun again.

@@ -14,6 +14,13 @@ fn the_tour_finds_every_byte_after_a_daemon_was_killed() {
     let number = |name: &str| told[name].as_u64().expect("a number");
     assert!(number("overwritten") > 0 && number("added") > 0, "{told}");
     assert!(number("recovered") >= number("overwritten") + number("added"), "{told}");
+    match told["mounted"]["skipped"].as_str() {
+        Some(why) => eprintln!("SKIPPED the tour's mounted file system: {why}"),
+        None => {
+            assert_eq!(told["mounted"]["equal"], true, "{told}");
+            assert!(told["mounted"]["files"].as_u64().is_some_and(|files| files > 15), "{told}");
+        }
+    }
     assert!(!std::path::Path::new(dir).exists(), "it cleans up after itself");
 }
 

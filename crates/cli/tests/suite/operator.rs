@@ -60,7 +60,7 @@ impl Site {
         let port = self.port.to_string();
         self.text(&[&["up", "--detach", "--base-port", &port], more].concat());
     }
-    fn pid(&self, who: &str) -> u32 {
+    pub fn pid(&self, who: &str) -> u32 {
         let text = std::fs::read_to_string(self.dir.join(format!("run/{who}.pid"))).expect("a pid file");
         text.trim().parse().expect("a number")
     }

@@ -9,6 +9,10 @@
 //! Invariant: what is kept, or is being read to be kept, is of now: it was read since the
 //! capability was granted, and is not used once that has been given back or the lease is over.
 
+#[cfg(test)]
+#[path = "data_test.rs"]
+mod tests;
+
 use super::*;
 use crate::cache::{Mark, Part};
 use crate::pieces::{cut, pieces, writes};
@@ -17,6 +21,9 @@ use crate::pieces::{cut, pieces, writes};
 const BLOCK: u64 = 64 << 10;
 /// How far is read ahead at first, and at most: objects of several OSDs at a time.
 const AHEAD: std::ops::RangeInclusive<u64> = (256 << 10)..=(32 << 20);
+/// A read to be kept ends where the file has a multiple of this: a reader waits for no more than
+/// this, and with each that it has taken one more is asked for, so that no OSD ever waits for it.
+const CHUNK: u64 = 4 << 20;
 
 /// Data on its way from objects to what is kept.
 #[derive(Debug)]
@@ -273,9 +280,13 @@ impl Fs {
         }
         file.ahead = (file.ahead * 2).clamp(*AHEAD.start(), *AHEAD.end());
         let limit = file.in_objects();
-        let (begin, target) = (file.ahead_to.max(from), (from + file.ahead).min(limit));
+        let (begin, mut target) = (file.ahead_to.max(from), from + file.ahead);
+        if file.ahead > 2 * CHUNK {
+            target -= target % CHUNK;
+        }
+        let target = target.min(limit);
         // In large pieces, or the rest.
-        if target <= begin || (target - begin < file.ahead / 2 && target < limit) {
+        if target <= begin || (target - begin < CHUNK.min(file.ahead / 2) && target < limit) {
             return;
         }
         file.ahead_to = target;
@@ -301,23 +312,24 @@ impl Fs {
             .map(|(number, fetch)| (fetch.offset, fetch.end, *number))
             .collect();
         known.sort_unstable();
+        let mut gaps = Vec::new();
         for (from, to, number) in known {
-            if at < from {
-                into.insert(self.begin_fetch(ino, at, from, mark, grant));
-            }
+            gaps.push(at..from);
             into.insert(number);
             at = at.max(to);
         }
-        if at < end {
-            into.insert(self.begin_fetch(ino, at, end, mark, grant));
+        gaps.push(at..end);
+        for gap in gaps {
+            let mut offset = gap.start;
+            while offset < gap.end {
+                let end = (offset + 1).next_multiple_of(CHUNK).min(gap.end);
+                let number = self.next_number();
+                let data = self.read_objects(ino, offset, end, |index| For::Fetch(number, index));
+                self.fetches.insert(number, Fetch { ino, offset, end, mark, grant, data, readers: Vec::new() });
+                into.insert(number);
+                offset = end;
+            }
         }
-    }
-    fn begin_fetch(&mut self, ino: Ino, offset: u64, end: u64, mark: Mark, grant: u64) -> u64 {
-        let number = self.next_number();
-        let data = self.read_objects(ino, offset, end, |index| For::Fetch(number, index));
-        let fetch = Fetch { ino, offset, end, mark, grant, data, readers: Vec::new() };
-        self.fetches.insert(number, fetch);
-        number
     }
 
     /// An object has been read for what is kept, or cannot be.

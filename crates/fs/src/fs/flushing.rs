@@ -27,7 +27,7 @@ use crate::session::Moment;
 /// Writes to a file that found no room fail at once for so long.
 const FULL: Duration = Duration::from_secs(2);
 /// What is dirty is written after so long.
-const AFTER: Duration = Duration::from_secs(1);
+pub(super) const AFTER: Duration = Duration::from_secs(1);
 /// The last close of a file waits so long, or for so many files, before what is dirty of it is written:
 /// of many small files all are written together.
 const LINGER: Duration = Duration::from_millis(100);
@@ -236,14 +236,12 @@ impl Fs {
             Some(_) => self.cache.failed(ino, run),
             None => self.cache.written(ino, run),
         }
-        // If its data was given up meanwhile, how it ends is of no interest.
+        // In another session how it ends is of no interest.
         if self.files.get_mut(&ino).is_some_and(|file| file.flushes.remove(&number)) {
-            match failed {
-                Some(ENOSPC) => self.no_room(ino),
-                Some(errno) => self.give_up(ino, errno),
-                None => {}
+            if let Some(errno) = failed {
+                self.unwritten(ino, errno);
             }
-            if let Some(file) = self.files.get_mut(&ino).filter(|_| matches!(failed, None | Some(ENOSPC))) {
+            if let Some(file) = self.files.get_mut(&ino) {
                 if file.is_news(range.1) {
                     // What comes before it may still be on its way.
                     let others = file.flushes.iter().map(|number| self.flushes[number].range.0);
@@ -256,19 +254,27 @@ impl Fs {
             self.settle(ino, out);
         }
     }
-    /// There is no room for some of a file: that is lost, and reads as zeros; the rest goes on, and
-    /// the file is as large as it was made. So all that lies in objects lies within its size, and goes with it.
-    fn no_room(&mut self, ino: Ino) {
+    /// Some of a file cannot be written: that is lost, and reads as zeros, or what was there before; the rest
+    /// goes on, and the file is as large as it was made. So all that lies in objects lies within its size, and
+    /// goes with it.
+    fn unwritten(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        (file.failed, file.full_until) = (Some(ENOSPC), self.now + FULL);
+        file.failed = Some(errno);
+        if errno == ENOSPC {
+            file.full_until = self.now + FULL;
+        }
         self.lent.take_back(self.now, ino);
     }
-    /// Something of a file cannot be written: all that is not written is lost, and its size is what
-    /// the server says.
+    /// The server does not take what a file is to become: all that is not on its way to objects is lost, and its
+    /// size is what the server says.
     fn give_up(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         file.failed = Some(errno);
+        // What is on its way is waited for: after its close the file may be removed, and objects that are
+        // made later would stay.
+        let flushes = std::mem::take(&mut file.flushes);
         file.abandon();
+        file.flushes = flushes;
         self.cache.forget(ino);
         // Its size is another one now.
         self.lent.take_back(self.now, ino);

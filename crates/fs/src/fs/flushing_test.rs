@@ -230,3 +230,30 @@ fn a_file_is_as_large_as_it_was_made_when_there_is_no_room_for_some() {
     client.all_done();
     assert_eq!(told(&client).map(|(_, size)| size), Some(3 * 4096), "the server is told how large it is");
 }
+
+/// An object could not be written, and with it all of its file was forgotten that was on its way: the
+/// file was closed and removed, and an object that was made after that belonged to no file.
+#[test]
+fn what_is_on_its_way_is_waited_for_when_something_else_of_its_file_has_failed() {
+    let close = |call: &FsCall| matches!(call, FsCall::Close { .. });
+    for failure in [Failure::Unknown, Failure::Refused(OpFailure::Full {})] {
+        let mut client = buffering(true).0;
+        // Not adjacent, so not one flush.
+        for offset in [0, 2 * 4096] {
+            client.ask(Ask::Write { ino: INO, offset, data: Bytes::from(vec![7; 4096]) });
+        }
+        let (sync, _) = client.ask(Ask::Sync { ino: Some(INO) });
+        client.objects.end(Err(failure.clone()));
+        client.turn(None);
+        client.ask(Ask::Names(FsCall::Close { ino: INO, write: true, size: 0, mtime: Stamp(0) }));
+        assert_eq!((client.objects.taken.len(), client.asked(close)), (1, None), "after {failure:?}");
+        client.forget_said();
+        client.all_done();
+        assert!(client.ended().iter().any(|(call, outcome)| *call == sync && outcome.is_err()));
+        if let Some((number, size)) = told(&client) {
+            assert_eq!(size, 3 * 4096, "all that is in objects lies within it");
+            client.answer(Some(number), node(size));
+        }
+        assert!(client.asked(close).is_some(), "after {failure:?}: {:?}", client.said);
+    }
+}

@@ -1,0 +1,73 @@
+//! How a file is read from its objects, ahead of its reader.
+
+use super::super::testing::{Client, INO, LAYOUT, node};
+use super::*;
+use crate::cache::Cache;
+use nacre_wire::fs::Layout;
+use nacre_wire::msg::fs::{FsCapNews, FsCaps};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 96 * MIB;
+
+/// A client that keeps what it reads of the file, which is in objects of 4 MiB.
+fn reading() -> Client {
+    let mut client = Client::new();
+    client.fs.cache = Cache::new(1 << 30);
+    client.objects.room = 99;
+    let FsAnswer::Node { node: mut found, .. } = node(SIZE) else { unreachable!("a node") };
+    found.inode.layout = Some(Layout { unit: CHUNK as u32, object: CHUNK as u32, ..LAYOUT });
+    let found = FsAnswer::Node { node: found, made: false };
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: false }));
+    client.answer(opening, found.clone());
+    let news = FsCapNews { ino: INO, cap: FsCap::Cache {}, number: 0 };
+    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
+    // How large it is.
+    let (_, number) = client.ask(Ask::Read { ino: INO, offset: SIZE, length: 1 });
+    client.answer(number, found);
+    client.ended();
+    client
+}
+/// The oldest operation brings what it asks for: the number of its object, again and again.
+fn bring(client: &mut Client) -> u64 {
+    let operation = &client.objects.taken[0].1;
+    let name = operation.object.name.to_string();
+    let number = u64::from_str_radix(name.rsplit('.').next().expect("the last part"), 16).expect("a number");
+    let [SubOp::Read { length, .. }] = operation.ops[..] else { panic!("it reads") };
+    let payload = vec![Bytes::from(vec![number as u8 + 1; usize::try_from(length).expect("small")])];
+    client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload }));
+    client.turn(None);
+    length
+}
+
+/// Reading ahead asked for 16 MiB at a time, of which a reader got nothing before it had come whole:
+/// OSDs waited for the reader, then the reader for OSDs, and large reads had a third of the rate of objects.
+#[test]
+fn a_reader_waits_for_one_object_and_no_osd_for_the_reader() {
+    let mut client = reading();
+    let mut brought = 0;
+    for at in (0..SIZE).step_by(MIB as usize) {
+        let (call, _) = client.ask(Ask::Read { ino: INO, offset: at, length: MIB as u32 });
+        let before = brought;
+        let data = loop {
+            match client.ended().pop() {
+                Some((ended, outcome)) => {
+                    assert_eq!(ended, call);
+                    break outcome;
+                }
+                None => brought += bring(&mut client),
+            }
+        };
+        let Ok(Given::Data(data)) = data else { panic!("{data:?}") };
+        let right = |byte: Option<&u8>| byte.is_some_and(|byte| u64::from(*byte) == at / CHUNK + 1);
+        assert!(data.iter().all(|part| right(part.first()) && right(part.last())), "from {at}");
+        assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), MIB as usize);
+        assert!(brought - before <= CHUNK, "it waited for {} bytes at {at}", brought - before);
+        let (left, asked) = (SIZE - at - MIB, client.objects.taken.len() as u64 * CHUNK);
+        if at >= 32 * MIB {
+            // What is left of this object is here.
+            let least = left.saturating_sub(CHUNK).min(24 * MIB);
+            assert!(asked >= least, "{asked} bytes are on their way at {at}");
+        }
+    }
+    assert_eq!(brought, SIZE, "each byte comes once");
+}

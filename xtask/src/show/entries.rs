@@ -1,0 +1,134 @@
+//! A directory of a million entries, and a file system of ten million files: nothing but the disk grows with them.
+//!
+//! ```text
+//!  100,000 in one directory ─▶ 1,000,000 in another: made, listed, looked up, removed ─▶ so much CPU per call, each
+//!  ten directories of 1,000,000 that stay ─▶ the server is killed ─▶ another one has them, as soon and as small
+//! ```
+//! Memory is the server's at its highest, looked at a few times a second.
+
+use super::mounted::{self, Mount};
+use super::site::Site;
+use crate::bounded::{self, Killed};
+use crate::cluster::Cluster;
+use crate::machine::resident_mib;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::time::{Duration, Instant};
+
+const MILLION: u64 = 1_000_000;
+/// Entries that a server has in memory, at most (`MdsLimits`).
+const KEPT_MAX: f64 = 500_000.0;
+/// Per entry and inode that is kept, in bytes.
+const ENTRY_MAX: f64 = 400.0;
+/// A call of a million costs so many times what one of a hundred thousand does, at most.
+const LINEAR: f64 = 1.5;
+const RUN_MAX: Duration = Duration::from_mins(40);
+/// Until another server has all of it.
+const TAKEN_OVER_MAX: f64 = 2.0;
+
+/// Shows one directory of a million entries.
+///
+/// # Errors
+/// When a call fails, or the file system is not whole.
+pub fn run(site: &mut Site) -> Result<()> {
+    let cluster = mounted::serve(site)?;
+    let empty = server_mib(&cluster);
+    let (few, _) = bench(site, &cluster, "few", MILLION / 10, false)?;
+    let (many, peak) = bench(site, &cluster, "many", MILLION, false)?;
+    for (row, other) in many.iter().zip(&few) {
+        let times = cpu(row) / cpu(other);
+        let what = format!("{}: CPU of a call, times that in a directory of 100,000", step(row));
+        site.figures.at_most(LINEAR, &what, times, "");
+    }
+    note_memory(site, empty, peak);
+    mounted::check(site, &cluster)
+}
+
+/// Shows ten million files.
+///
+/// # Errors
+/// As there, and when no other server takes them over.
+pub fn run_ten(site: &mut Site) -> Result<()> {
+    let mut cluster = mounted::serve(site)?;
+    let empty = server_mib(&cluster);
+    let (mut peak, mut first) = (0.0_f64, None);
+    for number in 0..10 {
+        let (rows, used) = bench(site, &cluster, &format!("part-{number}"), MILLION, true)?;
+        peak = peak.max(used);
+        for row in rows {
+            let of_first = *first.get_or_insert_with(|| cpu(&row));
+            if step(&row) == "create" && number == 9 {
+                let times = cpu(&row) / of_first;
+                site.figures.at_most(LINEAR, "create: CPU of the tenth million, times that of the first", times, "");
+            }
+        }
+    }
+    note_memory(site, empty, peak);
+
+    let mount = Mount::new(&cluster, &site.dir.join("mount"))?;
+    let first = fs::read_dir(mount.dir().join("part-0")).context("listing")?.next().context("a million entries")??;
+    ensure!(first.metadata().context("looking")?.is_file(), "{} is no file", first.path().display());
+    let holder = mounted::await_server(&cluster)?;
+    let killed = cluster.kill(&holder)?;
+    fs::create_dir(mount.dir().join("after")).context("a directory, made by the next server")?;
+    let took = killed.elapsed().as_secs_f64();
+    site.figures.at_most(TAKEN_OVER_MAX, "the server killed: made by the next one after", took, "s");
+    for number in 0..10 {
+        let part = mount.dir().join(format!("part-{number}"));
+        let some = fs::read_dir(part).context("listing")?.take(2_000).filter(Result::is_ok).count();
+        ensure!(some == 2_000, "{some} of the first 2,000 entries of part {number} are listed");
+    }
+    site.figures.note("memory of the next server, which has looked at all directories", server_mib(&cluster), "MiB");
+    mount.end()?;
+    mounted::check(site, &cluster)
+}
+
+/// Runs `bench files`; its rows, and the most memory that the server had meanwhile.
+fn bench(site: &mut Site, cluster: &Cluster, dir: &str, count: u64, keep: bool) -> Result<(Vec<Value>, f64)> {
+    let said = cluster.dir().join(format!("{dir}.json"));
+    let mut command = cluster.command();
+    command.args(["bench", "files", "--fs", mounted::NAME, "--dir", dir, "--count", &count.to_string()]);
+    if keep {
+        command.arg("--keep");
+    }
+    command.stdout(File::create(&said).context("a file for what it says")?);
+    let (begun, mut peak) = (Instant::now(), 0.0_f64);
+    let mut child = Killed(command.spawn().context("`nacre bench files`")?);
+    let ended = bounded::until("names are made and removed", RUN_MAX, || {
+        peak = peak.max(server_mib(cluster));
+        child.0.try_wait().context("waiting for it")
+    });
+    ensure!(ended?.success(), "`nacre bench files` failed: {}", fs::read_to_string(&said).unwrap_or_default());
+    let said: Value = serde_json::from_slice(&fs::read(&said).context("what it says")?).context("JSON")?;
+    let rows = said.as_array().context("rows")?.clone();
+    for row in &rows {
+        let rate = row["per_s"].as_f64().context("a rate")?;
+        site.figures.note(&format!("{dir}: {} of {count}: rate", step(row)), rate, "/s");
+        let parts = row["cpu_us"].as_object().context("parts")?;
+        let parts: Vec<String> =
+            parts.iter().map(|(who, us)| format!("{who} {:.1}", us.as_f64().unwrap_or(0.0))).collect();
+        let what = format!("{dir}: {} of {count}: CPU ({})", step(row), parts.join(", "));
+        site.figures.note(&what, cpu(row), "µs");
+    }
+    site.figures.note(&format!("{dir}: took"), begun.elapsed().as_secs_f64(), "s");
+    Ok((rows, peak))
+}
+
+fn step(row: &Value) -> &str {
+    row["step"].as_str().unwrap_or("?")
+}
+/// µs of all processes per call.
+fn cpu(row: &Value) -> f64 {
+    row["cpu_us"].as_object().into_iter().flatten().map(|(_, us)| us.as_f64().unwrap_or(0.0)).sum()
+}
+/// Memory of the server that has more of it: the one that has the file system.
+fn server_mib(cluster: &Cluster) -> f64 {
+    let of = |id| resident_mib(cluster.pid(&format!("mds.{id}")).ok()?).ok();
+    (0..mounted::SERVERS).filter_map(of).fold(0.0, f64::max)
+}
+fn note_memory(site: &mut Site, empty: f64, peak: f64) {
+    site.figures.note("memory of the server, at most", peak, "MiB");
+    let each = (peak - empty) * f64::from(1 << 20) / KEPT_MAX;
+    site.figures.at_most(ENTRY_MAX, "memory per entry and inode that it keeps", each, "B");
+}
