@@ -119,8 +119,6 @@ pub struct Own {
     named: bool,
     open: bool,
     content: Vec<u8>,
-    /// Its owner: changed only here, often answered by the client itself.
-    uid: u32,
     /// What is known of it if its client dies now.
     synced: Option<Synced>,
     /// What it asked last, and the content if it succeeds.
@@ -140,7 +138,6 @@ enum Step {
     Write,
     Read(u64, u64),
     Resize,
-    Chown(u32),
     Zero,
     Extend,
     Seek(u64, bool),
@@ -166,7 +163,6 @@ impl Own {
             named: false,
             open: false,
             content: Vec::new(),
-            uid: 1,
             synced: None,
             asked: None,
             next: 0,
@@ -205,7 +201,7 @@ impl Own {
             return;
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
-        let (step, ask) = match rng.below(26) {
+        let (step, ask) = match rng.below(24) {
             0 if !self.named => {
                 let (dir, name) = (self.named_in.ino, self.name.clone());
                 (Step::Link, Ask::Names(FsCall::Link { ino, dir, name }))
@@ -248,11 +244,6 @@ impl Own {
             23 => {
                 let (offset, hole) = (rng.below(self.most), rng.one_in(2));
                 (Step::Seek(offset, hole), Ask::Seek { ino, offset, hole })
-            }
-            24..26 => {
-                let uid = 1 + rng.below(99) as u32;
-                let changes = FsChanges { uid: Some(uid), ..FsChanges::default() };
-                (Step::Chown(uid), Ask::Names(FsCall::Set { ino, changes }))
             }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
             17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
@@ -316,17 +307,11 @@ impl Own {
                 assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
             }
             (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
-                let seen = (node.inode.size, node.inode.uid);
-                assert_eq!(seen, (content.len() as u64, self.uid), "{}: its size and owner", self.name);
-            }
-            (Step::Chown(uid), Given::Answer(FsAnswer::Node { node, .. })) => {
-                assert_eq!(node.inode.uid, *uid, "{}: its new owner", self.name);
-                self.uid = *uid;
+                assert_eq!(node.inode.size, content.len() as u64, "{}: its size", self.name);
             }
             (Step::Close, _) => self.open = false,
             (Step::Open, Given::Answer(FsAnswer::Node { node, .. })) => {
-                let seen = (node.inode.size, node.inode.uid);
-                assert_eq!(seen, (content.len() as u64, self.uid), "{}: size and owner of what is opened", self.name);
+                assert_eq!(node.inode.size, content.len() as u64, "{}: its size when it is opened", self.name);
                 self.open = true;
             }
             (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
