@@ -25,7 +25,7 @@ enum Least {
     Latency,
     /// At least the smaller of three times the other's and 70 % of a third of the disk's.
     Bandwidth,
-    /// At least 80 % of what Nacre's own objects attain, whatever the other does.
+    /// At least 80 % of what Nacre's own objects attain.
     OfObjects(Line),
 }
 
