@@ -28,7 +28,6 @@ mod capabilities;
 mod data;
 mod evicted;
 mod flushing;
-mod foretelling;
 mod growing;
 mod holes;
 mod lending;
@@ -49,7 +48,7 @@ use self::zeroing::Zeroing;
 use crate::ahead::LookAhead;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
-use crate::file::{File, Foretold, Tells};
+use crate::file::{File, Tells};
 use crate::lent::Lent;
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
@@ -157,8 +156,6 @@ enum Purpose {
     Said,
     /// Callers that may come: names of this.
     Ahead(Ino),
-    /// A change of attributes that its caller has been answered: which of this file's.
-    Foretold(Ino, u64),
 }
 
 /// What an operation on an object is for.
@@ -193,8 +190,6 @@ pub struct Fs {
     sized: BTreeSet<CallId>,
     /// Files that were closed, which has been answered and not been begun.
     closes: Vec<(Ino, bool)>,
-    /// Changes of attributes that were answered between two turns, and not sent.
-    foretold: Vec<(Ino, Foretold)>,
     purposes: BTreeMap<u64, Purpose>,
     /// Requests about what another rank has led to.
     led: BTreeMap<u64, Led>,
@@ -253,7 +248,6 @@ impl Fs {
             queue: Queue::default(),
             sized: BTreeSet::new(),
             closes: Vec::new(),
-            foretold: Vec::new(),
             purposes: BTreeMap::new(),
             led: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -399,7 +393,6 @@ impl Fs {
                     }
                     if !crosses && self.is_known_above(number, &call) {
                         self.names.learn_own(self.now, (&call, &changed), &answer, keep);
-                        self.take_back_foretold(number);
                     } else {
                         self.names.on_changed(&changed);
                         self.names.learn(self.now, &call, &answer, keep);
@@ -582,7 +575,6 @@ impl Fs {
             Some(Purpose::Told(ino)) => {
                 self.told(ino, given, out);
             }
-            Some(Purpose::Foretold(ino, number)) => self.foretold(ino, number, given),
             Some(Purpose::Said | Purpose::Ahead(_)) | None => {}
         }
     }
@@ -878,7 +870,6 @@ impl Service for Fs {
         out: &mut Vec<Output>,
     ) {
         self.now = now;
-        self.send_foretold(out);
         self.begin_closes();
         for input in inputs {
             self.on_input(input, out);

@@ -168,7 +168,6 @@ impl Wanted {
             size: self.size,
             atime: self.atime.map(moment),
             mtime: self.mtime.map(moment),
-            foretold: None,
         }
     }
 }

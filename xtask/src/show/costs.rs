@@ -91,7 +91,7 @@ fn disk(site: &mut Site, archive: &Path) -> Result<Found> {
 fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
     let cluster = mounted::serve(site)?;
     let (place, folder) = (site.dir.join("mount"), site.dir.clone());
-    let requests = || mounted::requests(|words| cluster.ask(words));
+    let requests = || mounted::requests(&cluster);
     let mount = || Ok(Box::new(Mount::new(&cluster, &place)?) as Box<dyn Mounted>);
     let mut note = |what: &str, found, unit| site.figures.note(&format!("Nacre: {what}"), found, unit);
     let mut calls = Calls { folder: Some(&folder), mount: &mount, requests: Some(&requests), note: &mut note };

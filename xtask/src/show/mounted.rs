@@ -12,6 +12,7 @@ use crate::ceph::Throwaway;
 use crate::cluster::Cluster;
 use crate::install::is_root;
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -81,19 +82,28 @@ pub fn serve_on_ceph(site: &Site) -> Result<(Throwaway, Cluster)> {
 /// # Errors
 /// When none does.
 pub fn await_server(cluster: &Cluster) -> Result<String> {
-    bounded::until("a server has the file system", READY_MAX, || {
-        let status = cluster.ask(&["fs", "status", NAME])?;
-        let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
-        Ok(rows.iter().find_map(|row| row["server"].as_str().map(str::to_owned)))
+    await_ranks(1, |words| cluster.ask(words))?.pop().context("one of one")
+}
+
+/// Waits until servers have all ranks, so many; gives their names, by rank. `ask` runs a command of the cluster.
+///
+/// # Errors
+/// When one has none.
+pub fn await_ranks(ranks: usize, ask: impl Fn(&[&str]) -> Result<Value>) -> Result<Vec<String>> {
+    bounded::until("servers have the file system", READY_MAX, || {
+        let status = ask(&["fs", "status", NAME])?;
+        let rows = status.as_array().into_iter().flatten();
+        let servers: Option<Vec<String>> = rows.map(|row| row["server"].as_str().map(str::to_owned)).collect();
+        Ok(servers.filter(|servers| servers.len() == ranks))
     })
 }
 
-/// How many requests its server has taken of mounts; `ask` runs a command of the cluster.
+/// How many requests its server has taken of mounts.
 ///
 /// # Errors
 /// When there is no answer.
-pub fn requests(ask: impl Fn(&[&str]) -> Result<serde_json::Value>) -> Result<f64> {
-    let clients = ask(&["fs", "clients", NAME])?;
+pub fn requests(cluster: &Cluster) -> Result<f64> {
+    let clients = cluster.ask(&["fs", "clients", NAME])?;
     let each = clients.as_array().into_iter().flatten().map(|client| client["requests"].as_f64().unwrap_or(0.0));
     Ok(each.sum())
 }

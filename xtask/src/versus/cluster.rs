@@ -210,11 +210,7 @@ impl Cluster {
         match self.system {
             System::Nacre => {
                 self.ask(COMMAND_MAX, &["fs", "create", mounted::NAME])?;
-                bounded::until("a server has the file system", COMMAND_MAX, || {
-                    let status = self.ask(COMMAND_MAX, &["fs", "status", mounted::NAME])?;
-                    let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
-                    Ok(rows.iter().any(|row| row["server"].is_string()).then_some(()))
-                })
+                mounted::await_ranks(1, |words| self.ask(COMMAND_MAX, words)).map(drop)
             }
             System::Ceph | System::Tuned => ceph::serve_files(&self.dir.join("ceph.conf")),
         }

@@ -89,9 +89,15 @@ impl Turn<'_> {
         cluster.await_clean()?;
         let above = self.dir.parent().context("the folder lies in another")?.join("files");
         fs::create_dir(&above).context("a folder for mounts")?;
-        let archive = costs::archive(&above)?;
+        let called = self.calls(cluster, &above);
+        // The next turn makes it, also when this one failed.
+        let removed = fs::remove_dir_all(&above).context("removing the folder for mounts");
+        called.and(removed)
+    }
+    fn calls(&mut self, cluster: &Cluster, above: &Path) -> Result<()> {
+        let archive = costs::archive(above)?;
         if self.system == System::Nacre {
-            let mount = || Ok(Box::new(Disk::mount(&above)?) as Box<dyn Mounted>);
+            let mount = || Ok(Box::new(Disk::mount(above)?) as Box<dyn Mounted>);
             let found = Calls { folder: None, mount: &mount, requests: None, note: &mut |_, _, _| () }.all(&archive)?;
             for (row, line, ext4) in rows::CALLS {
                 self.found((*ext4, line.1), found.rows[row]);
@@ -104,7 +110,7 @@ impl Turn<'_> {
         for (row, line, _) in rows::CALLS {
             self.found(*line, found.rows[row]);
         }
-        fs::remove_dir_all(&above).context("removing the folder for mounts")
+        Ok(())
     }
 
     fn small(&mut self, cluster: &Cluster) {

@@ -122,12 +122,17 @@ fn resolve(given: &Path) -> Result<PathBuf> {
 /// Whether the mount's process has ended. One that lives and does not answer is not dead. The
 /// directory is opened: its attributes the kernel may have kept beyond the end of the process.
 fn is_dead(dir: &Path) -> bool {
+    let Some(Err(why)) = answer(dir, ANSWER_MAX) else { return false };
+    why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+}
+
+/// What opening a directory gives; `None`: what is mounted there does not answer in time.
+pub fn answer(dir: &Path, limit: Duration) -> Option<std::io::Result<()>> {
     let (sender, receiver) = mpsc::channel();
     let dir = dir.to_owned();
     // It may never return: then this process ends without it.
     std::thread::spawn(move || sender.send(std::fs::read_dir(dir).map(drop)));
-    let Ok(Err(why)) = receiver.recv_timeout(ANSWER_MAX) else { return false };
-    why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+    receiver.recv_timeout(limit).ok()
 }
 
 /// A mount must not hide the cluster's directory, nor lie among its files.

@@ -11,13 +11,12 @@ use super::place::{self, Target};
 use super::{Background, record};
 use crate::cluster::Place;
 use crate::files;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use nacre_gateway::table;
 use nacre_wire::fs::registry::name_fault;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The name of a cluster's first file system.
@@ -157,12 +156,8 @@ fn lock(run: &Path) -> Result<File> {
 
 /// Waits until a mount that is there shows its root: its cluster may just have come back.
 fn await_answer(dir: &Path) -> Result<()> {
-    let (sender, receiver) = mpsc::channel();
-    let whole = dir.to_owned();
-    // It may never return: then this process ends without it.
-    std::thread::spawn(move || sender.send(std::fs::read_dir(whole).map(drop)));
-    let answer = receiver.recv_timeout(ANSWER_MAX).map_err(|_| {
-        anyhow!(
+    let answer = place::answer(dir, ANSWER_MAX).with_context(|| {
+        format!(
             "{} is mounted, and did not answer within {} s; `nacre health detail` says what is wrong",
             dir.display(),
             ANSWER_MAX.as_secs()

@@ -143,8 +143,6 @@ pub struct Own {
     named: bool,
     open: bool,
     content: Vec<u8>,
-    /// Its owner: changed only here, often answered by the client itself.
-    uid: u32,
     /// What is known of it if its client dies now.
     synced: Option<Synced>,
     /// What it asked last, and the content if it succeeds.
@@ -172,7 +170,6 @@ enum Step {
     Write,
     Read(u64, u64),
     Resize,
-    Chown(u32),
     Zero,
     Extend,
     Seek(u64, bool),
@@ -198,7 +195,6 @@ impl Own {
             named: false,
             open: false,
             content: Vec::new(),
-            uid: 1,
             synced: None,
             asked: None,
             next: 0,
@@ -259,8 +255,8 @@ impl Own {
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let home = self.home.as_ref().and_then(Option::as_ref).map(|home| home.ino);
-        let (step, ask) = match rng.below(if home.is_some() { 27 } else { 26 }) {
-            26 => {
+        let (step, ask) = match rng.below(if home.is_some() { 25 } else { 24 }) {
+            24 => {
                 let bound = bound(home.expect("it is below a quota"), QuotaKind::Bytes {}, *rng.pick(&BOUNDS));
                 (Step::Bound, Ask::Names(bound))
             }
@@ -306,11 +302,6 @@ impl Own {
             23 => {
                 let (offset, hole) = (rng.below(self.most), rng.one_in(2));
                 (Step::Seek(offset, hole), Ask::Seek { ino, offset, hole })
-            }
-            24..26 => {
-                let uid = 1 + rng.below(99) as u32;
-                let changes = FsChanges { uid: Some(uid), ..FsChanges::default() };
-                (Step::Chown(uid), Ask::Names(FsCall::Set { ino, changes }))
             }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
             17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
@@ -385,17 +376,11 @@ impl Own {
                 assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
             }
             (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
-                let seen = (node.inode.size, node.inode.uid);
-                assert_eq!(seen, (content.len() as u64, self.uid), "{}: its size and owner", self.name);
-            }
-            (Step::Chown(uid), Given::Answer(FsAnswer::Node { node, .. })) => {
-                assert_eq!(node.inode.uid, *uid, "{}: its new owner", self.name);
-                self.uid = *uid;
+                assert_eq!(node.inode.size, content.len() as u64, "{}: its size", self.name);
             }
             (Step::Close, _) => self.open = false,
             (Step::Open, Given::Answer(FsAnswer::Node { node, .. })) => {
-                let seen = (node.inode.size, node.inode.uid);
-                assert_eq!(seen, (content.len() as u64, self.uid), "{}: size and owner of what is opened", self.name);
+                assert_eq!(node.inode.size, content.len() as u64, "{}: its size when it is opened", self.name);
                 self.open = true;
             }
             (Step::Home, Given::Answer(FsAnswer::Node { node, .. })) => {

@@ -33,19 +33,30 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 /// How many records of each ledger were confirmed.
 #[derive(Default)]
-pub struct Ledgers(Mutex<Vec<usize>>);
+pub struct Ledgers {
+    all: Mutex<Vec<usize>>,
+    /// A disk was full: what found no room reads as zeros, since its file is as large as it was made.
+    was_full: AtomicBool,
+}
 
 impl Ledgers {
+    /// A disk is full from now on.
+    pub fn note_full(&self) {
+        self.was_full.store(true, Ordering::Relaxed);
+    }
     fn begin(&self) -> usize {
-        let mut all = self.0.lock().expect("nothing panics while it is held");
+        let mut all = self.all.lock().expect("nothing panics while it is held");
         all.push(0);
         all.len() - 1
     }
     fn confirm(&self, ledger: usize) {
-        self.0.lock().expect("nothing panics while it is held")[ledger] += 1;
+        self.all.lock().expect("nothing panics while it is held")[ledger] += 1;
     }
     fn confirmed(&self) -> Vec<usize> {
-        self.0.lock().expect("nothing panics while it is held").clone()
+        self.all.lock().expect("nothing panics while it is held").clone()
+    }
+    fn may_have_zeros(&self) -> bool {
+        self.was_full.load(Ordering::Relaxed)
     }
     /// Holds all of them to be in a folder; gives how many records that are.
     ///
@@ -54,7 +65,7 @@ impl Ledgers {
     pub fn verify(&self, folder: &Path) -> Result<u64> {
         let all = self.confirmed();
         for (ledger, confirmed) in all.iter().enumerate().filter(|(_, confirmed)| **confirmed > 0) {
-            look(folder, ledger, *confirmed)?;
+            look(folder, ledger, *confirmed, self.may_have_zeros())?;
         }
         Ok(all.iter().sum::<usize>() as u64)
     }
@@ -67,8 +78,8 @@ fn record(ledger: usize, number: usize) -> Vec<u8> {
     format!("{ledger} {number:06} {}\n", "x".repeat((number * 37 + ledger) % 900)).into_bytes()
 }
 
-/// What a ledger has, compared with what was confirmed before it is read.
-fn look(folder: &Path, ledger: usize, confirmed: usize) -> Result<()> {
+/// What a ledger has, compared with what was confirmed before it is read. `zeros`: they may be at its end.
+fn look(folder: &Path, ledger: usize, confirmed: usize, zeros: bool) -> Result<()> {
     let path = folder.join(name(ledger));
     let found = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let safe: Vec<u8> = (0..confirmed).flat_map(|number| record(ledger, number)).collect();
@@ -81,6 +92,9 @@ fn look(folder: &Path, ledger: usize, confirmed: usize) -> Result<()> {
         found.len()
     );
     let mut rest = &found[safe.len()..];
+    while let (true, [first @ .., 0]) = (zeros, rest) {
+        rest = first;
+    }
     for number in confirmed.. {
         let next = record(ledger, number);
         if rest.len() <= next.len() {
@@ -227,7 +241,10 @@ pub fn watch(root: &Path, ledgers: &Ledgers, seed: u64, stalls: &Stalls, stop: &
         let Some(last) = ones.last() else { continue };
         let any = ones[usize::try_from(dice.draw(ones.len() as u64)).expect("small")];
         for (ledger, confirmed) in [*last, any] {
-            stalls.time(|| format!("reading {}", name(ledger)), || look(&folder, ledger, confirmed))?;
+            stalls.time(
+                || format!("reading {}", name(ledger)),
+                || look(&folder, ledger, confirmed, ledgers.may_have_zeros()),
+            )?;
         }
         if dice.draw(3) == 0 {
             let found = stalls.time(|| "reading scratch".to_owned(), || fs::read(folder.join(SCRATCH)));
@@ -274,7 +291,7 @@ mod tests {
         let records = |count: usize| (0..count).flat_map(|number| record(0, number)).collect::<Vec<u8>>();
         let is_right = |bytes: &[u8]| {
             fs::write(folder.join(name(0)), bytes).expect("written");
-            look(&folder, 0, 3).is_ok()
+            look(&folder, 0, 3, false).is_ok()
         };
         assert!(is_right(&records(3)) && is_right(&records(5)));
         assert!(is_right(&records(5)[..records(5).len() - 4]));
@@ -283,6 +300,15 @@ mod tests {
         let mut torn = records(3);
         torn[1] ^= 1;
         assert!(!is_right(&torn));
+        // Where a disk was full there may be zeros behind what was confirmed, and nothing else.
+        for (bytes, right) in [
+            ([records(4), vec![0; 2_000]].concat(), true),
+            ([records(2), vec![0; 2_000]].concat(), false),
+            ([records(3), vec![0; 9], b"x".to_vec()].concat(), false),
+        ] {
+            fs::write(folder.join(name(0)), bytes).expect("written");
+            assert_eq!(look(&folder, 0, 3, true).is_ok(), right);
+        }
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

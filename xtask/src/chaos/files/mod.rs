@@ -31,8 +31,6 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Until a server has the new file system.
-const SERVED_MAX: Duration = Duration::from_mins(1);
 /// Until the program has heard a word: it may be writing to a busy disk.
 const HEARD_MAX: Duration = Duration::from_mins(1);
 /// Until every call has ended that was under way.
@@ -73,12 +71,7 @@ impl Files {
     /// When one of these does not happen.
     pub fn begin(town: &Town, seed: u64) -> Result<Self> {
         town.ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
-        bounded::until("servers have all ranks", SERVED_MAX, || {
-            let status = town.ask(&["fs", "status", mounted::NAME])?;
-            let rows = status.as_array().cloned().unwrap_or_else(|| vec![status]);
-            let served = rows.iter().filter(|row| row["server"].is_string()).count();
-            Ok((served == RANKS as usize).then_some(()))
-        })?;
+        mounted::await_ranks(RANKS as usize, |words| town.ask(words))?;
         let mut mounts = BTreeMap::new();
         for who in (0..=VICTIM.parts().1).map(Who::Mount) {
             mounts.insert(who.parts().1, mount(town.command_of(who), &town.dir, who.parts().1)?);

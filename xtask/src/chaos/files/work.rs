@@ -160,7 +160,10 @@ impl Crew {
         match word.split_once(' ').unwrap_or((word, "")) {
             ("harm", _) => self.excuses.harm.begin(),
             ("mended", _) => self.excuses.harm.end(),
-            ("full", _) => self.excuses.full.begin(),
+            ("full", _) => {
+                self.ledgers.note_full();
+                self.excuses.full.begin();
+            }
             ("room", _) => self.excuses.full.end(),
             ("stop", _) => {
                 self.stop.store(true, Ordering::Relaxed);

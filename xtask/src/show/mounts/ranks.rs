@@ -2,7 +2,6 @@
 
 use super::stalls::{Crew, Stalls, Watchdog, Worker};
 use super::{HARM, STOPPED_S, WHOLE_MAX, number, phase, tokens};
-use crate::bounded;
 use crate::cluster::Cluster;
 use crate::show::mounted::{self, Mount, NAME};
 use crate::show::site::Site;
@@ -15,7 +14,6 @@ use std::time::Duration;
 /// Servers that die, and as many that stand still for a while.
 const FAULTS: u64 = 6;
 const STILL: Duration = Duration::from_secs(5);
-const READY_MAX: Duration = Duration::from_mins(1);
 const QUIET_S: u64 = 10;
 
 /// Shows it.
@@ -82,12 +80,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 
 /// The server of each rank, once all have one.
 fn await_ranks(cluster: &Cluster) -> Result<Vec<String>> {
-    bounded::until("servers have both ranks", READY_MAX, || {
-        let status = cluster.ask(&["fs", "status", NAME])?;
-        let rows = status.as_array().cloned().unwrap_or_default();
-        let servers: Option<Vec<String>> = rows.iter().map(|row| row["server"].as_str().map(str::to_owned)).collect();
-        Ok(servers.filter(|servers| servers.len() == 2))
-    })
+    mounted::await_ranks(2, |words| cluster.ask(words))
 }
 fn server_of(cluster: &Cluster, rank: u64) -> Result<String> {
     await_ranks(cluster)?.into_iter().nth(usize::try_from(rank).expect("two")).context("a rank without a server")
