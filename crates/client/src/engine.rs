@@ -145,6 +145,11 @@ impl<S: Service> Placed<S> {
             Self::Other(beside) => beside.engine.is_ready() || beside.service.has_calls(),
         }
     }
+    /// See [`Service::is_leaving`].
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.service().is_leaving()
+    }
     fn role(&self) -> &dyn Role {
         match self {
             Self::Ours(served) => served,

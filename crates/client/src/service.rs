@@ -55,6 +55,11 @@ pub trait Service {
         false
     }
 
+    /// Whether it was told to stop and has something to say before it does: its host gives it turns until then.
+    fn is_leaving(&self) -> bool {
+        false
+    }
+
     /// Which instance of its client it acts as: looked at after each turn. A larger one than before ends the former
     /// one at the objects; requests about metadata and watches of it go on. `None`: always the one that it was made as.
     fn instance(&self) -> Option<Instance> {
@@ -78,6 +83,9 @@ impl<S: Service + ?Sized> Service for Box<S> {
     }
     fn has_calls(&self) -> bool {
         (**self).has_calls()
+    }
+    fn is_leaving(&self) -> bool {
+        (**self).is_leaving()
     }
     fn instance(&self) -> Option<Instance> {
         (**self).instance()

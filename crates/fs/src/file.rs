@@ -8,11 +8,8 @@ use nacre_types::{Ino, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Backpointer, Inode, Layout, Stamp};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::fs::{FsCap, FsNode, FsOpens, FsPlace};
+use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsCap, FsNode, FsOpens, FsPlace};
 use std::collections::{BTreeSet, VecDeque};
-
-/// A time that changes none: for a file that has only become larger.
-pub(crate) const LARGER_ONLY: Stamp = Stamp(i64::MIN);
 
 /// Whether other clients do nothing with a file as long as this one appends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +25,9 @@ pub(crate) enum Alone {
 pub(crate) enum Tells {
     /// That this client may write it.
     Opening,
-    /// That it has.
+    /// That it is larger.
+    Larger,
+    /// That this client has written it, and may do so later.
     Written,
     /// The same, for the last time.
     Closed,
@@ -136,7 +135,7 @@ impl File {
             flushed_to: 0,
             waits_to_tell: false,
             telling: 0,
-            telling_time: LARGER_ONLY,
+            telling_time: FS_LARGER_ONLY,
             telling_to: 0,
             cap: FsCap::Nothing {},
             is_fresh: false,
@@ -187,7 +186,7 @@ impl File {
     pub fn answered_early(&mut self, number: u64, tells: Tells) {
         match tells {
             Tells::Opening => self.opening = self.opening.max(Some(number)),
-            Tells::Written | Tells::Closed => self.unsafe_by = self.unsafe_by.max(Some(number)),
+            Tells::Larger | Tells::Written | Tells::Closed => self.unsafe_by = self.unsafe_by.max(Some(number)),
         }
     }
     /// It is in the journal.
@@ -198,7 +197,8 @@ impl File {
         }
         self.is_known |= tells == Tells::Written && number >= self.known_from && self.opens[1] > self.closing[1];
     }
-    /// The request with this number closes it for writing: what the journal has of it goes with that.
+    /// The request with this number closes it for writing, or sets its times: the journal has no more that this
+    /// client is writing it.
     pub const fn closes(&mut self, number: u64) {
         (self.is_known, self.known_from) = (false, number);
     }
@@ -376,12 +376,14 @@ impl File {
             node.inode.size = node.inode.size.max(self.size);
         }
     }
-    /// Its times are set by a caller: what was written before says nothing of them any more.
-    pub const fn times_set(&mut self) {
+    /// Its times are set by a caller, with the request that has this number: what was written before says nothing
+    /// of them any more, and the server does not take it for written since.
+    pub const fn times_set(&mut self, number: u64) {
+        self.closes(number);
         if self.dirty.is_some() {
-            self.dirty = Some(LARGER_ONLY);
+            self.dirty = Some(FS_LARGER_ONLY);
         }
-        self.telling_time = LARGER_ONLY;
+        self.telling_time = FS_LARGER_ONLY;
     }
 
     /// The server grants more; `fresh`: what was said with it is how the file is now.

@@ -17,6 +17,7 @@
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
 //! * `lending`: attributes that the kernel keeps;
 //! * `looking_ahead`: names that will be looked up next;
+//! * `leaving`: its end;
 //! * `across`: calls that more than one rank has to answer.
 //!
 //! Invariants: every call ends once; a rank without a server holds up calls to itself only.
@@ -30,6 +31,7 @@ mod evicted;
 mod flushing;
 mod growing;
 mod holes;
+mod leaving;
 mod lending;
 mod locking;
 mod looking_ahead;
@@ -43,6 +45,7 @@ use self::across::{Led, Parts};
 use self::data::{Fetch, Reader};
 use self::flushing::{Flush, Syncing, Unsafe};
 use self::holes::Seeking;
+use self::leaving::Leaving;
 use self::locking::{LockPurpose, Locking};
 use self::zeroing::Zeroing;
 use crate::ahead::LookAhead;
@@ -65,7 +68,7 @@ use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Rank, Time};
 use nacre_wire::Message;
 use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsNode};
+use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAnswer, FsCall, FsCap, FsNode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -231,7 +234,7 @@ pub struct Fs {
     lost: BTreeSet<Ino>,
     evictions: u64,
     fencing: evicted::Fencing,
-    leaving: bool,
+    leaving: Leaving,
 }
 
 impl Fs {
@@ -277,7 +280,7 @@ impl Fs {
             lost: BTreeSet::new(),
             evictions: 0,
             fencing: evicted::Fencing::default(),
-            leaving: false,
+            leaving: Leaving::No,
         }
     }
 
@@ -356,7 +359,7 @@ impl Fs {
                     }
                 }
             }
-            Input::Stopping => self.leaving = true,
+            Input::Stopping => self.begin_leaving(),
             _ => {}
         }
     }
@@ -446,7 +449,7 @@ impl Fs {
     /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be
     /// kept above by then.
     fn greet_holder(&mut self, rank: Rank, out: &mut Vec<Output>) {
-        if !self.leaving
+        if self.leaving != Leaving::Gone
             && let Some(holder) = self.seek.holder(rank)
             && !self.sessions.of(rank).is_with(holder.client())
         {
@@ -724,7 +727,7 @@ impl Fs {
                     if file.is_telling() || file.growing {
                         return file.waiting.push_back((call, Ask::Names(names)));
                     }
-                    file.times_set();
+                    file.times_set(self.sessions.next());
                 }
             }
             _ => {}
@@ -886,21 +889,28 @@ impl Service for Fs {
             self.on_evicted(self.acts_as(), out);
         }
         self.let_write();
+        self.close_for_leaving();
         self.start_calls(out);
         self.write_back(out);
         self.go_on_syncing(out);
         self.take_back();
         objects.rest_on(self.fencing.epoch());
         self.submit(objects);
-        if self.leaving {
-            self.sessions.leave(out);
-        }
+        self.leave(out);
     }
 
     fn next_deadline(&self) -> Time {
         let flush = self.flush_at.min(self.closed_at);
         let flush = if self.sessions.is_any_open() { flush } else { Time::MAX };
-        self.seek.next_deadline().min(self.sessions.next_deadline()).min(flush).min(self.lent.over_at())
+        self.seek
+            .next_deadline()
+            .min(self.sessions.next_deadline())
+            .min(flush)
+            .min(self.lent.over_at())
+            .min(self.leaves_by())
+    }
+    fn is_leaving(&self) -> bool {
+        self.leaves_by() < Time::MAX
     }
     fn instance(&self) -> Option<Instance> {
         Some(self.acts_as())
@@ -942,6 +952,7 @@ fn tells_of(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, Tells)> {
     let tells = match call {
         FsCall::Open { write: true, .. } => Tells::Opening,
         FsCall::Make { open: true, write: true, .. } if !made => Tells::Opening,
+        FsCall::Wrote { mtime: FS_LARGER_ONLY, .. } => Tells::Larger,
         FsCall::Wrote { .. } | FsCall::Comply { written: true, .. } => Tells::Written,
         FsCall::Close { .. } => Tells::Closed,
         _ => return None,

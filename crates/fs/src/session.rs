@@ -451,9 +451,13 @@ impl Session {
         ended.map(|(number, sent)| (number, sent.call, sent.told.map(|(_, again)| again)))
     }
 
+    /// Whether something that changes what is journaled was not answered, or is not safe.
+    pub fn owes_changes(&self) -> bool {
+        self.sent.values().any(|sent| sent.call.is_change())
+    }
     /// It goes for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
-        if let Stage::Open(server) = self.stage {
+        if let Stage::Greeting(server, ..) | Stage::Open(server) = self.stage {
             out.push(Output::send(Entity::Client(server), Message::FsLeave(FsLeave { next: self.next })));
             self.on_away();
         }

@@ -167,6 +167,15 @@ impl Sessions {
         ended.sort_unstable_by_key(|(number, ..)| *number);
         ended
     }
+    /// Whether some rank has not answered what changes something, or has that not in its journal yet.
+    pub fn owe_changes(&self) -> bool {
+        self.ranks.values().any(Session::owes_changes)
+    }
+    /// Something waits until all requests so far are safe: their servers are told once.
+    pub fn hurry_all(&mut self, out: &mut Vec<Output>) {
+        let last = self.next - 1;
+        self.ranks.values_mut().filter(|session| session.owes_changes()).for_each(|session| session.hurry(last, out));
+    }
     /// It goes for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
         self.ranks.values_mut().for_each(|session| session.leave(out));

@@ -436,6 +436,7 @@ impl Tenure {
             Message::FsCaughtUp(_) => self.mds.on_caught_up(client),
             Message::FsLeave(_) => {
                 self.gone.remove(&client);
+                self.greeted.remove(&client);
                 self.mds.on_leave(client);
             }
             _ => {}

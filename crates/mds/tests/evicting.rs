@@ -7,7 +7,7 @@ use nacre_mds::mds::{Greeted, HEAD_ATTR, Say, fragment_name};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId};
 use nacre_wire::fs::{FileKind, FsLockWait, Inode, Stamp, data_name};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsCap, FsEvicted, FsLocked, FsOpens, FsPlace};
+use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAnswer, FsCall, FsCap, FsChanges, FsEvicted, FsLocked, FsOpens, FsPlace};
 use std::time::Duration;
 
 const FIRST: Instance = Instance(1);
@@ -283,6 +283,38 @@ fn a_client_that_was_being_evicted_is_not_taken_by_the_next_holder() {
     two.settle();
     assert!(two.is_told(&evicted(FIRST)) && !two.is_told(&WELCOME), "{:?}", two.said);
     assert_eq!(seen(&mut two, 4, "x").0, 5);
+}
+
+/// A program wrote a file, set its times, and synchronized both, as `rsync` does; then its client died. The
+/// file had the time of the eviction.
+#[test]
+fn times_that_were_set_stay_when_the_client_is_evicted() {
+    for (written_again, grows) in [(false, false), (false, true), (true, false)] {
+        let mut two = two();
+        let inode = writing(&mut two);
+        let set = |mtime| FsCall::Set {
+            ino: inode.ino,
+            changes: FsChanges { mtime: Some(Some(mtime)), ..FsChanges::default() },
+        };
+        assert!(matches!(ends(&mut two, ANNA, 4, set(Stamp(77))), FsAnswer::Node { .. }), "{:?}", two.said);
+        let wrote = |size, mtime| FsCall::Wrote { ino: inode.ino, size, mtime };
+        if grows {
+            // What was buffered when they were set.
+            write(&mut two, &inode, 0, 50);
+            let wrote = wrote(50, FS_LARGER_ONLY);
+            assert!(matches!(ends(&mut two, ANNA, 5, wrote), FsAnswer::Node { .. }), "{:?}", two.said);
+        }
+        if written_again {
+            let wrote = wrote(5, Stamp(78));
+            assert!(matches!(ends(&mut two, ANNA, 5, wrote), FsAnswer::Node { .. }), "{:?}", two.said);
+        }
+        two.mds.evict(ANNA);
+        two.settle();
+        two.objects.end_fence(true);
+        two.settle();
+        let (size, mtime) = seen(&mut two, 4, "x");
+        assert_eq!((size, mtime == Stamp(77)), (if grows { 50 } else { 5 }, !written_again), "{mtime:?}");
+    }
 }
 
 /// Its directory could not be read when its client was evicted. The next holder that can read it looks,

@@ -88,6 +88,14 @@ impl AnyRole {
             Self::Mon(_) | Self::Osd(_) | Self::Client(_) => false,
         }
     }
+    /// Whether it was told to stop and has something to say before it does.
+    pub fn is_leaving(&self) -> bool {
+        match self {
+            Self::Service(service) => service.is_leaving(),
+            Self::Mds(server) => server.is_leaving(),
+            Self::Mon(_) | Self::Osd(_) | Self::Client(_) => false,
+        }
+    }
     /// Whether it takes more work from clients.
     pub fn wants_client_work(&self) -> bool {
         match self {

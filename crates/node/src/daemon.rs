@@ -220,12 +220,14 @@ pub const LATE: Duration = Duration::from_secs(15);
 /// Exit code of a daemon whose device hangs.
 const HUNG: i32 = 3;
 
-/// Turns until everything is written, bounded.
+/// Turns until everything is said and written, bounded: roles that leave see to that themselves.
 pub fn drain(reactor: &mut Reactor) {
-    let begun = clock::now();
+    let mut begun = clock::now();
     loop {
         reactor.turn(Duration::from_millis(10));
-        if reactor.is_drained() || clock::now().since(begun) > DRAIN_MAX {
+        if reactor.is_leaving() {
+            begun = clock::now();
+        } else if reactor.is_drained() || clock::now().since(begun) > DRAIN_MAX {
             return;
         }
     }

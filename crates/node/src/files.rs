@@ -179,6 +179,9 @@ impl Service for Caller {
     fn next_deadline(&self) -> Time {
         self.inbox.client().as_ref().map_or(Time::MAX, Fs::next_deadline).min(self.owed_at)
     }
+    fn is_leaving(&self) -> bool {
+        self.inbox.client().as_ref().is_some_and(Service::is_leaving)
+    }
     fn has_calls(&self) -> bool {
         self.inbox.filled.load(Ordering::SeqCst)
     }

@@ -468,6 +468,11 @@ impl Reactor {
         self.nodes[at] = Some(node);
     }
 
+    /// Whether some role that was told to stop has something to say before it does.
+    pub fn is_leaving(&self) -> bool {
+        self.served().any(|node| node.role.is_leaving())
+    }
+
     /// Whether nothing is queued for sockets and no store of a daemon that runs has anything in flight.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| !conn.has_output())

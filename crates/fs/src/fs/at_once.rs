@@ -21,7 +21,7 @@ impl Fs {
     pub fn at_once(&mut self, now: Time, ask: Ask) -> Result<(Outcome, bool), Ask> {
         let Some(rank) = ask.rank() else { return Err(ask) };
         // Calls that were begun before come first.
-        if !self.queue.is_empty(rank) || self.leaving || !self.sessions.has_lease(rank, now) {
+        if !self.queue.is_empty(rank) || self.is_stopping() || !self.sessions.has_lease(rank, now) {
             return Err(ask);
         }
         let before = self.flush_at;

@@ -21,7 +21,6 @@ mod tests;
 
 use super::*;
 use crate::cache::RunId;
-use crate::file::LARGER_ONLY;
 use crate::session::Moment;
 
 /// Writes to a file that found no room fail at once for so long.
@@ -155,13 +154,13 @@ impl Fs {
     fn tell_first(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let file = self.files.get_mut(&ino).expect("just seen");
         file.growing = true;
-        let wrote = FsCall::Wrote { ino, size: file.written_to(), mtime: file.dirty.unwrap_or(LARGER_ONLY) };
+        let wrote = FsCall::Wrote { ino, size: file.written_to(), mtime: file.dirty.unwrap_or(FS_LARGER_ONLY) };
         self.request(wrote, Purpose::Growing(ino), out);
     }
     /// Tells the server where what is in objects ends, if it is time.
     fn tell_flushed(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let Some(size) = self.files.get_mut(&ino).and_then(File::tell_flushed) else { return false };
-        self.request(FsCall::Wrote { ino, size, mtime: LARGER_ONLY }, Purpose::Told(ino), out);
+        self.request(FsCall::Wrote { ino, size, mtime: FS_LARGER_ONLY }, Purpose::Told(ino), out);
         true
     }
     /// The server has taken what it was told, or has not: what waited for that is written.
@@ -185,7 +184,7 @@ impl Fs {
         let Some(file) = self.files.get(&ino) else { return false };
         let is_free = file.recall.is_none() && file.flushes.is_empty() && !file.growing && !file.resizing;
         let lingers = dirty > 0 && dirty < u64::from(file.layout.object) && is_free;
-        if !lingers || self.leaving || self.closed.contains(&ino) && self.now >= self.closed_at {
+        if !lingers || self.is_stopping() || self.closed.contains(&ino) && self.now >= self.closed_at {
             return false;
         }
         self.closed.insert(ino);

@@ -2,7 +2,7 @@
 
 use super::super::testing::{Client, INO, node};
 use super::*;
-use nacre_wire::msg::fs::{FsCapNews, FsCaps};
+use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsChanges};
 
 const REACH: u64 = 8 * 4096;
 
@@ -88,6 +88,28 @@ fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
         number
     });
     (!client.ended().is_empty(), number)
+}
+
+/// Once a program has set a file's times, the server takes it for written only if it hears so again: what is
+/// written and synchronized then waits for its journal once more.
+#[test]
+fn what_is_synchronized_after_times_were_set_is_told() {
+    let mut client = buffering(true).0;
+    let (_, number) = synced(&mut client, 0);
+    client.is_safe(number);
+    client.ended();
+    let set = || Ask::Names(FsCall::Set { ino: INO, changes: times() });
+    let (_, number) = client.ask(set());
+    client.answer(number, node(100));
+    client.ended();
+    let (over, number) = synced(&mut client, 20);
+    assert!(!over && number.is_some());
+    client.is_safe(number);
+    assert_eq!(client.ended().len(), 1);
+    assert_eq!(synced(&mut client, 20), (true, None), "from here on as before");
+}
+fn times() -> FsChanges {
+    FsChanges { mtime: Some(Some(Stamp(77))), ..FsChanges::default() }
 }
 
 /// If the client and the server die, the next server looks at the objects of files that the journal

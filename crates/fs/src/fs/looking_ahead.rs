@@ -5,7 +5,7 @@ use super::*;
 impl Fs {
     /// A server had to answer a look-up.
     pub(super) fn look_ahead(&mut self, dir: Ino, out: &mut Vec<Output>) {
-        if !self.leaving
+        if !self.is_stopping()
             && self.sessions.is_free(rank_of(dir))
             && let Some(list) = self.names.looked_up(dir, self.config.ahead)
         {

@@ -194,6 +194,11 @@ impl Client {
         self.now = self.now + time;
         self.input(Some(Input::Tick));
     }
+    /// Its host stops it.
+    pub fn stop(&mut self) {
+        self.forget_said();
+        self.input(Some(Input::Stopping));
+    }
     /// The connection to the server has broken.
     pub fn lose(&mut self) {
         self.input(Some(Input::Gone(Entity::Client(SERVER))));

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  first Open or Make for writing ─▶ Writer here ─▶ answered as early: safe when that is
-//!  Wrote, and it writes later, alone ─▶ wrote; until Comply
+//!  Wrote at a time, and it writes later, alone ─▶ wrote; until Comply, or until times are set
 //!  last Close ─▶ gone     a greeting names it ─▶ here     caught up, and it was not named ─▶ gone
 //! ```
 //! Invariant: a client that was told that its opening is safe is known, until its session ends, to the
 //! rank's next holder as one that may have written the file.
 
 use super::*;
+use nacre_wire::msg::fs::FS_LARGER_ONLY;
 
 impl Mds {
     /// A client has opened a file, or closed it.
@@ -50,7 +51,10 @@ impl Mds {
     /// A client may have said that it has written a file, or that it writes it later no more.
     pub(super) fn note_written(&mut self, client: ClientId, call: &FsCall, failed: bool) {
         let (ino, wrote) = match call {
+            FsCall::Wrote { mtime: FS_LARGER_ONLY, .. } => return,
             FsCall::Wrote { ino, .. } => (*ino, true),
+            // It says again when it writes what is to count.
+            FsCall::Set { ino, changes } if changes.mtime.is_some() && !failed => (*ino, false),
             FsCall::Comply { ino, written: true, .. } => (*ino, false),
             _ => return,
         };

@@ -35,6 +35,9 @@ pub const FS_WINDOW: u64 = 4096;
 /// that was answered, or its greeting.
 pub const FS_LEASE_MS: u64 = 5_000;
 
+/// A time of [`FsCall::Wrote`] that changes none: the file has only become larger, or its time was set since.
+pub const FS_LARGER_ONLY: Stamp = Stamp(i64::MIN);
+
 /// A page of a listing has about so many bytes at most, whatever was asked for.
 pub const FS_LIST_MAX: u32 = 1 << 20;
 
@@ -408,7 +411,7 @@ pub enum FsCall {
         ino: Ino,
         /// In bytes; smaller than what the server knows changes nothing.
         size: u64,
-        /// When.
+        /// When; or [`FS_LARGER_ONLY`]. Else, until its times are set, its client may have written it since.
         mtime: Stamp,
     },
     /// Locks bytes of a file. Locks are in the server's memory; a client names its own to the next holder of the rank.

@@ -1,0 +1,87 @@
+//! The end of a client: it closes what it has open for writing, and goes when its servers have that in their
+//! journals (CEPH-03, -23).
+//!
+//! ```text
+//!  Stopping ─▶ what lingers is written ─▶ Close of each file ─▶ answered, safe ─▶ FsLeave
+//!                    └──────────── LEAVE_MAX, or fenced ───────────────────────────▶ FsLeave
+//! ```
+//! A server takes a client that leaves with files open for writing for one that died: it fences it at the
+//! OSDs, looks at the files' objects, and calls them written now. So times that a program had set would be
+//! lost, though it had closed its files long before.
+//!
+//! Invariant: nothing is said to a server after [`FsLeave`](nacre_wire::msg::fs::FsLeave).
+
+#[cfg(test)]
+#[path = "leaving_test.rs"]
+mod tests;
+
+use super::*;
+
+/// How long it may take: servers that another one takes over from answer within that.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+
+/// How far a client has come with leaving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    No,
+    /// It goes when all is closed, or then.
+    By(Time),
+    Gone,
+}
+
+impl Fs {
+    pub(super) fn is_stopping(&self) -> bool {
+        self.leaving != Leaving::No
+    }
+    /// It was told to stop.
+    pub(super) fn begin_leaving(&mut self) {
+        if !self.is_stopping() {
+            self.leaving = Leaving::By(self.now + LEAVE_MAX);
+            self.closed_at = self.now;
+        }
+    }
+    /// When it leaves, whatever is left to do.
+    pub(super) fn leaves_by(&self) -> Time {
+        match self.leaving {
+            Leaving::By(at) => at,
+            Leaving::No | Leaving::Gone => Time::MAX,
+        }
+    }
+
+    /// Closes files of which no caller will say it any more.
+    pub(super) fn close_for_leaving(&mut self) {
+        if self.leaves_by() == Time::MAX {
+            return;
+        }
+        let mut coming: BTreeMap<Ino, u32> = BTreeMap::new();
+        let waiting = self.files.values().flat_map(|file| &file.waiting);
+        for (_, ask) in self.queue.iter().chain(waiting) {
+            if let Ask::Names(FsCall::Close { ino, write: true, .. }) = ask {
+                *coming.entry(*ino).or_default() += 1;
+            }
+        }
+        for (ino, file) in &self.files {
+            let coming = coming.get(ino).copied().unwrap_or_default() + file.closing[1];
+            for _ in coming..file.opens[1] {
+                let close = FsCall::Close { ino: *ino, write: true, size: 0, mtime: Stamp::default() };
+                self.queue.push_back(rank_of(*ino), ANSWERED, Ask::Names(close));
+            }
+        }
+    }
+    /// Leaves, if nothing is left to do, or there is no more time.
+    pub(super) fn leave(&mut self, out: &mut Vec<Output>) {
+        let Leaving::By(at) = self.leaving else { return };
+        if self.now < at && self.owes() {
+            // Answers wait for the journal otherwise.
+            self.sessions.hurry_all(out);
+            return;
+        }
+        self.sessions.leave(out);
+        self.leaving = Leaving::Gone;
+    }
+    /// Whether servers lack something of what was written or changed here.
+    fn owes(&self) -> bool {
+        let writes = |file: &File| file.opens[1] > 0 || file.dirty.is_some() || !file.flushes.is_empty();
+        self.files.values().any(writes) || self.cache.dirty() > 0 || self.sessions.owe_changes()
+    }
+}
