@@ -126,11 +126,5 @@ impl fmt::Display for MountError {
     }
 }
 
-impl std::error::Error for MountError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unusable { why, .. } | Self::Refused { why, .. } | Self::Ended { why } => Some(why),
-            _ => None,
-        }
-    }
-}
+/// Without sources: the sentences above say them.
+impl std::error::Error for MountError {}

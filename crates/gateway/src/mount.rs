@@ -221,10 +221,17 @@ impl<F: Files> Mounted<F> {
         // The thread can be joined only by value, and the session never leaves its place.
         let guard = std::mem::replace(&mut self.session.guard, std::thread::spawn(|| Ok(())));
         match guard.join() {
-            Ok(result) => result.map_err(|why| MountError::Ended { why }),
+            Ok(Err(why)) if !is_end(&why) => Err(MountError::Ended { why }),
+            Ok(_) => Ok(()),
             Err(_) => Err(MountError::Ended { why: std::io::Error::other("its thread panicked") }),
         }
     }
+}
+
+/// Whether the session ended by an unmount, though reading the kernel's next request failed: so it says if it
+/// unmounts while it hands one over, and the next read would say that there is no mount any more.
+fn is_end(why: &std::io::Error) -> bool {
+    why.kind() == ErrorKind::ConnectionAborted
 }
 
 impl<F: Files> Drop for Mounted<F> {
@@ -232,5 +239,19 @@ impl<F: Files> Drop for Mounted<F> {
         if !self.finished {
             let _ = self.unmount();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    /// Files were closed just before an unmount, and the kernel was telling of it: its read said that the connection
+    /// was aborted, and the mount's process that the last changes may be lost (in 21 of 25 unpackings of an archive).
+    #[test]
+    fn an_unmount_while_the_kernel_hands_over_a_request_is_no_fault() {
+        assert!(is_end(&Errno::CONNABORTED.into()));
+        assert!(!is_end(&Errno::IO.into()) && !is_end(&Errno::INVAL.into()));
     }
 }
