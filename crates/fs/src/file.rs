@@ -8,7 +8,7 @@ use nacre_types::{Ino, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Backpointer, Inode, Layout, Stamp};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsCap, FsNode, FsOpens, FsPlace};
+use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsCap, FsChanges, FsNode, FsOpens, FsPlace};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Whether other clients do nothing with a file as long as this one appends to it.
@@ -108,6 +108,30 @@ pub(crate) struct File {
     pub ahead_to: u64,
     /// How far to read ahead.
     pub ahead: u64,
+    /// Changes of its attributes that their callers have been answered, and the server has not, in order.
+    pub foretold: Vec<Foretold>,
+}
+
+/// A change of a file's attributes that this client has answered itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Foretold {
+    pub number: u64,
+    pub changes: FsChanges,
+    /// When it happened.
+    pub at: Stamp,
+}
+
+impl Foretold {
+    /// What the server will make of it: `evaluate.rs` there.
+    fn show(&self, inode: &mut Inode) {
+        let FsChanges { mode, uid, gid, atime, mtime, .. } = self.changes;
+        inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
+        inode.uid = uid.unwrap_or(inode.uid);
+        inode.gid = gid.unwrap_or(inode.gid);
+        inode.atime = atime.map_or(inode.atime, |stamp| stamp.unwrap_or(self.at));
+        inode.mtime = mtime.map_or(inode.mtime, |stamp| stamp.unwrap_or(self.at));
+        inode.ctime = inode.ctime.max(self.at);
+    }
 }
 
 impl File {
@@ -155,6 +179,7 @@ impl File {
             read_to: 0,
             ahead_to: 0,
             ahead: 0,
+            foretold: Vec::new(),
         };
         file.learn(inode);
         Some(file)
@@ -365,6 +390,7 @@ impl File {
     }
     /// An inode as callers are to see it: with what the server has not been told.
     pub fn show(&self, node: &mut FsNode) {
+        self.foretold.iter().for_each(|foretold| foretold.show(&mut node.inode));
         // What is known of names may be older than what the server is being told.
         for time in self.being_told().into_iter().chain(self.dirty) {
             node.inode.mtime = node.inode.mtime.max(time);

@@ -29,6 +29,7 @@ mod capabilities;
 mod data;
 mod evicted;
 mod flushing;
+mod foretelling;
 mod growing;
 mod holes;
 mod leaving;
@@ -51,7 +52,7 @@ use self::zeroing::Zeroing;
 use crate::ahead::LookAhead;
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
-use crate::file::{File, Tells};
+use crate::file::{File, Foretold, Tells};
 use crate::lent::Lent;
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
@@ -159,6 +160,8 @@ enum Purpose {
     Said,
     /// Callers that may come: names of this.
     Ahead(Ino),
+    /// A change of attributes that its caller has been answered: which of this file's.
+    Foretold(Ino, u64),
 }
 
 /// What an operation on an object is for.
@@ -193,6 +196,8 @@ pub struct Fs {
     sized: BTreeSet<CallId>,
     /// Files that were closed, which has been answered and not been begun.
     closes: Vec<(Ino, bool)>,
+    /// Changes of attributes that were answered between two turns, and not sent.
+    foretold: Vec<(Ino, Foretold)>,
     purposes: BTreeMap<u64, Purpose>,
     /// Requests about what another rank has led to.
     led: BTreeMap<u64, Led>,
@@ -251,6 +256,7 @@ impl Fs {
             queue: Queue::default(),
             sized: BTreeSet::new(),
             closes: Vec::new(),
+            foretold: Vec::new(),
             purposes: BTreeMap::new(),
             led: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -396,6 +402,7 @@ impl Fs {
                     }
                     if !crosses && self.is_known_above(number, &call) {
                         self.names.learn_own(self.now, (&call, &changed), &answer, keep);
+                        self.take_back_foretold(number);
                     } else {
                         self.names.on_changed(&changed);
                         self.names.learn(self.now, &call, &answer, keep);
@@ -578,6 +585,7 @@ impl Fs {
             Some(Purpose::Told(ino)) => {
                 self.told(ino, given, out);
             }
+            Some(Purpose::Foretold(ino, number)) => self.foretold(ino, number, given),
             Some(Purpose::Said | Purpose::Ahead(_)) | None => {}
         }
     }
@@ -873,6 +881,7 @@ impl Service for Fs {
         out: &mut Vec<Output>,
     ) {
         self.now = now;
+        self.send_foretold(out);
         self.begin_closes();
         for input in inputs {
             self.on_input(input, out);

@@ -185,7 +185,8 @@ impl Session {
         let Moment { ino, below, answers } = *moment;
         let is_safe = |sent: &Sent| {
             let was_answered = sent.told.is_some_and(|(order, _)| order <= answers);
-            let is_wanted = was_answered || (says_written(&sent.call) && (ino.is_none() || sent.call.ino() == ino));
+            let says = says_written(&sent.call) || is_foretold(&sent.call);
+            let is_wanted = was_answered || (says && (ino.is_none() || sent.call.ino() == ino));
             let is_taken = but_written && sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
             !is_wanted || is_taken
         };
@@ -260,7 +261,7 @@ impl Session {
         let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
         let mut rest: Vec<u64> = rest.map(|(number, _)| *number).collect();
         // A file without a name that was made, and is not known to be open then, would be removed.
-        let comes_first = |call: &FsCall| call.tells() || call.is_unnamed();
+        let comes_first = |call: &FsCall| call.tells() || call.is_unnamed() || is_foretold(call);
         let last = rest.iter().rposition(|number| comes_first(&self.sent[number].call));
         let later = rest.split_off(last.map_or(0, |last| last + 1));
         for number in rest {
@@ -462,6 +463,11 @@ impl Session {
             self.on_away();
         }
     }
+}
+
+/// Whether its caller has been answered already.
+fn is_foretold(call: &FsCall) -> bool {
+    matches!(call, FsCall::Set { changes, .. } if changes.foretold.is_some())
 }
 
 /// Whether a request says what this client has written.

@@ -168,6 +168,7 @@ impl Wanted {
             size: self.size,
             atime: self.atime.map(moment),
             mtime: self.mtime.map(moment),
+            foretold: None,
         }
     }
 }

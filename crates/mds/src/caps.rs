@@ -361,6 +361,11 @@ impl Caps {
     pub fn is_answered(&self, ino: Ino, writer: ClientId, number: u64) -> bool {
         self.held(writer, ino).is_none_or(|held| held.answered >= number)
     }
+    /// Whether another client may write it later, and answer changes of its attributes itself.
+    pub fn has_another_alone(&self, ino: Ino, than: ClientId) -> bool {
+        let mut all = self.files.get(&ino).into_iter().flatten();
+        all.any(|(client, held)| *client != than && held.cap.buffers())
+    }
     /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is
     /// so.
     pub fn stop(&mut self, ino: Ino, by: ClientId, number: u64) -> bool {

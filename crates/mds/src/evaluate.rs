@@ -696,11 +696,13 @@ impl Run<'_> {
     // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn touch(&self, inode: &mut Inode) {
-        inode.ctime = inode.ctime.max(self.setting.now);
-        inode.change += 1;
+        touch_at(inode, self.setting.now);
     }
-    fn changed(&mut self, mut inode: Inode) -> Step<FsAnswer> {
-        self.touch(&mut inode);
+    fn changed(&mut self, inode: Inode) -> Step<FsAnswer> {
+        self.changed_at(inode, self.setting.now)
+    }
+    fn changed_at(&mut self, mut inode: Inode, now: Stamp) -> Step<FsAnswer> {
+        touch_at(&mut inode, now);
         self.draft.put(inode.clone())?;
         Ok(self.shown(inode, false))
     }
@@ -758,7 +760,7 @@ impl Run<'_> {
 
     fn set(&mut self, ino: Ino, changes: &FsChanges) -> Step<FsAnswer> {
         let mut inode = self.inode(ino)?;
-        let now = self.setting.now;
+        let now = changes.foretold.unwrap_or(self.setting.now);
         if let Some(size) = changes.size {
             if !inode.is_file() {
                 return Err(Stop::Fail(if inode.is_directory() { EISDIR } else { EINVAL }));
@@ -793,7 +795,7 @@ impl Run<'_> {
         if changes.mtime.is_some() && inode.is_directory() {
             rare_of(&mut inode).time_set_at = Some(self.draft.sum(ino).change);
         }
-        self.changed(inode)
+        self.changed_at(inode, now)
     }
 
     fn set_xattr(&mut self, ino: Ino, name: &Name, value: &Bytes, fresh: Option<bool>) -> Step<FsAnswer> {
@@ -898,6 +900,10 @@ pub(crate) fn stray_name(ino: Ino) -> Name {
     Name::from(&*ino.to_string())
 }
 /// What few inodes have, to be changed.
+fn touch_at(inode: &mut Inode, now: Stamp) {
+    inode.ctime = inode.ctime.max(now);
+    inode.change += 1;
+}
 fn rare_of(inode: &mut Inode) -> &mut Rare {
     Arc::make_mut(inode.rare.get_or_insert_default())
 }

@@ -121,6 +121,38 @@ fn a_file_is_cut_off_while_others_do_nothing_with_it() {
     assert_eq!(two.told(ANNA), [FsCapNews { ino, cap: BUFFER, number: 0 }]);
 }
 
+/// Its writer may have answered a `chmod` of its own that is still on its way: that came first. Who only reads
+/// it keeps what it has.
+#[test]
+fn a_file_is_another_owners_when_its_writer_has_said_what_it_foretold() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    let changes = FsChanges { uid: Some(7), ..FsChanges::default() };
+    two.ask(BERT, 1, FsCall::Set { ino, changes });
+    two.settle();
+    assert_eq!(two.inode(BERT, 1), None);
+    let [recall] = two.told(ANNA)[..] else { panic!("no more") };
+    let foretold = FsChanges { uid: Some(3), mode: Some(0o600), foretold: Some(Stamp(i64::MAX)), ..changes };
+    two.ask(ANNA, 2, FsCall::Set { ino, changes: foretold });
+    two.settle();
+    let done = two.inode(ANNA, 2).expect("it waits for no one");
+    assert_eq!((done.uid, done.ctime), (3, Stamp(i64::MAX)), "it happened when its client says");
+    assert_eq!(two.inode(BERT, 1), None);
+    two.comply(ANNA, 3, recall, 5000, true);
+    two.settle();
+    assert_eq!(two.inode(BERT, 1).map(|inode| (inode.uid, inode.mode)), Some((7, 0o600)));
+
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    two.ask(ANNA, 2, FsCall::Open { ino, write: false });
+    two.ask(ANNA, 3, FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() });
+    two.settle();
+    two.told(ANNA);
+    two.ask(BERT, 1, FsCall::Set { ino, changes });
+    two.settle();
+    assert_eq!(two.inode(BERT, 1).map(|inode| inode.uid), Some(7), "a reader is not in the way");
+}
+
 /// Two who would be alone wait for each other's end, not for each other.
 #[test]
 fn one_at_a_time_has_a_file_alone() {

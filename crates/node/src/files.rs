@@ -83,10 +83,14 @@ struct Inbox {
 
 impl Inbox {
     /// The outcome of a call, if the client is not busy and needs nothing for it but what it keeps.
-    fn at_once(&self, ask: Ask) -> Result<Outcome, Ask> {
+    fn at_once(&self, ask: Ask, whose: Whose) -> Result<Outcome, Ask> {
         // In the middle of a turn the call is part of the next one as well as it would be of this.
         let Ok(mut fs) = self.fs.try_lock() else { return Err(ask) };
         let Some(fs) = &mut *fs else { return Err(ask) };
+        if matches!(ask, Ask::Names(FsCall::Set { .. })) && whose == Whose::Others && self.keeper().is_some() {
+            // It knows nothing of it.
+            return Err(ask);
+        }
         let (outcome, wakes) = fs.at_once(clock::now(), ask)?;
         if wakes {
             self.wake();
@@ -361,7 +365,7 @@ impl FileSystem {
 
     fn ask_from(&self, whose: Whose, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         let inbox = &self.0.inbox;
-        let ask = match inbox.at_once(ask) {
+        let ask = match inbox.at_once(ask, whose) {
             Ok(outcome) => return answer(outcome),
             Err(ask) => ask,
         };

@@ -14,6 +14,7 @@ use super::*;
 impl Fs {
     /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since
     /// it has a [deadline](Service::next_deadline) that it had not before.
+    /// A change of attributes is the cache's above, if there is one.
     ///
     /// # Errors
     /// The call, to be [begun](Self::begin).
@@ -28,6 +29,7 @@ impl Fs {
         self.now = self.now.max(now);
         let outcome = match &ask {
             Ask::Names(FsCall::Close { ino, write, .. }) => self.close_at_once(*ino, *write),
+            Ask::Names(FsCall::Set { ino, changes }) => self.foretell(*ino, changes),
             Ask::Names(names) => self.names_at_once(names),
             Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length),
             Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data),
@@ -72,7 +74,7 @@ impl Fs {
     }
 
     /// A file that this client has as it is, with nothing in the way.
-    fn kept(&self, ino: Ino, cap: FsCap) -> Option<&File> {
+    pub(super) fn kept(&self, ino: Ino, cap: FsCap) -> Option<&File> {
         let file = self.files.get(&ino).filter(|file| file.cap >= cap && file.is_fresh)?;
         let free = !file.resizing && file.recall.is_none() && file.waiting.is_empty() && !self.locking.has_lost(ino);
         free.then_some(file)

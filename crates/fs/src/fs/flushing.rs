@@ -26,7 +26,7 @@ use crate::session::Moment;
 /// Writes to a file that found no room fail at once for so long.
 const FULL: Duration = Duration::from_secs(2);
 /// What is dirty is written after so long.
-const AFTER: Duration = Duration::from_secs(1);
+pub(super) const AFTER: Duration = Duration::from_secs(1);
 /// The last close of a file waits so long, or for so many files, before what is dirty of it is written:
 /// of many small files all are written together.
 const LINGER: Duration = Duration::from_millis(100);

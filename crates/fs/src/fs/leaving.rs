@@ -48,25 +48,44 @@ impl Fs {
         }
     }
 
-    /// Closes files of which no caller will say it any more.
+    /// Closes files of which no caller will say it any more: once no call is left that may need them.
     pub(super) fn close_for_leaving(&mut self) {
-        if self.leaves_by() == Time::MAX {
+        if self.leaves_by() == Time::MAX || self.has_calls_of_files() {
             return;
         }
-        let mut coming: BTreeMap<Ino, u32> = BTreeMap::new();
-        let waiting = self.files.values().flat_map(|file| &file.waiting);
-        for (_, ask) in self.queue.iter().chain(waiting) {
-            if let Ask::Names(FsCall::Close { ino, write: true, .. }) = ask {
-                *coming.entry(*ino).or_default() += 1;
-            }
-        }
         for (ino, file) in &self.files {
-            let coming = coming.get(ino).copied().unwrap_or_default() + file.closing[1];
-            for _ in coming..file.opens[1] {
+            for _ in file.closing[1]..file.opens[1] {
                 let close = FsCall::Close { ino: *ino, write: true, size: 0, mtime: Stamp::default() };
                 self.queue.push_back(rank_of(*ino), ANSWERED, Ask::Names(close));
             }
         }
+    }
+    /// Whether some call has not ended that may be about a file's data or names.
+    fn has_calls_of_files(&self) -> bool {
+        let is_call = |purpose: &Purpose| match purpose {
+            Purpose::Call(_)
+            | Purpose::Opened(_)
+            | Purpose::Part(..)
+            | Purpose::Closed(..)
+            | Purpose::Resized(..)
+            | Purpose::Extended(..)
+            | Purpose::Written(..)
+            | Purpose::Grown(..)
+            | Purpose::Sized(..)
+            | Purpose::Room(..) => true,
+            // A lock may be waited for as long as this client is there.
+            Purpose::Lock(_)
+            | Purpose::Alone(_)
+            | Purpose::Growing(_)
+            | Purpose::Told(_)
+            | Purpose::Said
+            | Purpose::Ahead(_)
+            | Purpose::Foretold(..) => false,
+        };
+        let waits = |file: &File| !file.waiting.is_empty() || file.writes > 0 || !file.appends.is_empty();
+        self.queue.len() + self.throttled.len() + self.transfers.len() + self.readers.len() > 0
+            || self.files.values().any(waits)
+            || self.purposes.values().any(is_call)
     }
     /// Leaves, if nothing is left to do, or there is no more time.
     pub(super) fn leave(&mut self, out: &mut Vec<Output>) {

@@ -54,6 +54,8 @@ impl Fs {
     /// Whether a request that was answered was made by the cache above, which knows what it changed.
     pub(super) fn is_known_above(&self, number: u64, call: &FsCall) -> bool {
         let caller = match self.purposes.get(&number) {
+            // Made by it, and no other one: see `at_once`.
+            Some(Purpose::Foretold(..)) => return true,
             Some(Purpose::Call(call) | Purpose::Opened(call) | Purpose::Resized(call, _)) => *call,
             _ => return false,
         };

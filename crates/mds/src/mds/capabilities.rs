@@ -45,7 +45,13 @@ impl Mds {
         }
         match (&request.call, &mut outcome.answer) {
             (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
-                let is_open = changes.is_of_data() && self.caps.is_open(*ino);
+                // Changes that another client has foretold may still be on their way, also from behind a cut: those
+                // come first.
+                let is_open = if changes.is_of_data() {
+                    changes.foretold.is_none() && self.caps.is_open(*ino)
+                } else {
+                    self.caps.has_another_alone(*ino, client)
+                };
                 // What an evicted client has written there is not known yet.
                 (is_open && !self.caps.stop(*ino, client, request.number))
                     || (changes.size.is_some() && self.probing.has(*ino))

@@ -29,6 +29,7 @@ fn main() {
                 sum.at_once += report.at_once;
                 sum.above += report.above;
                 sum.relics += report.relics;
+                sum.left += report.left;
                 sum.across += report.across;
                 sum.refused += report.refused;
             }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::{FileKind, Inode, QuotaKind, Stamp};
-use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode, rename_flag};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -143,6 +143,10 @@ pub struct Own {
     named: bool,
     open: bool,
     content: Vec<u8>,
+    /// Its owner: changed only here, often answered by the client itself.
+    uid: u32,
+    /// When it was written, says a caller that set it, if nothing was written since.
+    time: Option<Stamp>,
     /// What is known of it if its client dies now.
     synced: Option<Synced>,
     /// What it asked last, and the content if it succeeds.
@@ -170,6 +174,8 @@ enum Step {
     Write,
     Read(u64, u64),
     Resize,
+    Chown(u32),
+    Touch(Stamp),
     Zero,
     Extend,
     Seek(u64, bool),
@@ -195,6 +201,8 @@ impl Own {
             named: false,
             open: false,
             content: Vec::new(),
+            uid: 1,
+            time: None,
             synced: None,
             asked: None,
             next: 0,
@@ -255,8 +263,8 @@ impl Own {
         };
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let home = self.home.as_ref().and_then(Option::as_ref).map(|home| home.ino);
-        let (step, ask) = match rng.below(if home.is_some() { 25 } else { 24 }) {
-            24 => {
+        let (step, ask) = match rng.below(if home.is_some() { 29 } else { 28 }) {
+            28 => {
                 let bound = bound(home.expect("it is below a quota"), QuotaKind::Bytes {}, *rng.pick(&BOUNDS));
                 (Step::Bound, Ask::Names(bound))
             }
@@ -303,15 +311,35 @@ impl Own {
                 let (offset, hole) = (rng.below(self.most), rng.one_in(2));
                 (Step::Seek(offset, hole), Ask::Seek { ino, offset, hole })
             }
+            24..26 => {
+                let uid = 1 + rng.below(99) as u32;
+                let changes = FsChanges { uid: Some(uid), ..FsChanges::default() };
+                (Step::Chown(uid), Ask::Names(FsCall::Set { ino, changes }))
+            }
+            26..28 => {
+                let time = Stamp(rng.below(1 << 50) as i64);
+                self.synced.iter_mut().for_each(Synced::touched);
+                let changes = FsChanges { mtime: Some(Some(time)), ..FsChanges::default() };
+                (Step::Touch(time), Ask::Names(FsCall::Set { ino, changes }))
+            }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
             17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
             _ => (Step::Close, Ask::Names(close)),
         };
+        if matches!(step, Step::Write | Step::Resize | Step::Zero | Step::Extend) {
+            self.time = None;
+        }
         self.asked = Some((begin(ask), step, content));
     }
     /// Whether nothing has been done since all of its file was synchronized.
     pub fn is_synced(&self) -> bool {
         self.synced.as_ref().is_some_and(Synced::is_all)
+    }
+    /// Its client has left, and had the time to say all.
+    pub fn on_left(&mut self) {
+        if self.named && self.asked.is_none() {
+            self.synced = Some(Synced::new(&self.content, self.time));
+        }
     }
     /// What there must be of its file when its client is no more.
     pub fn relic(&mut self) -> Option<Relic> {
@@ -376,11 +404,24 @@ impl Own {
                 assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
             }
             (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
-                assert_eq!(node.inode.size, content.len() as u64, "{}: its size", self.name);
+                let seen = (node.inode.size, node.inode.uid);
+                assert_eq!(seen, (content.len() as u64, self.uid), "{}: its size and owner", self.name);
+                self.check_time(node);
+            }
+            (Step::Chown(uid), Given::Answer(FsAnswer::Node { node, .. })) => {
+                assert_eq!(node.inode.uid, *uid, "{}: its new owner", self.name);
+                self.uid = *uid;
+                self.check_time(node);
+            }
+            (Step::Touch(time), Given::Answer(FsAnswer::Node { node, .. })) => {
+                self.time = Some(*time);
+                self.check_time(node);
             }
             (Step::Close, _) => self.open = false,
             (Step::Open, Given::Answer(FsAnswer::Node { node, .. })) => {
-                assert_eq!(node.inode.size, content.len() as u64, "{}: its size when it is opened", self.name);
+                let seen = (node.inode.size, node.inode.uid);
+                assert_eq!(seen, (content.len() as u64, self.uid), "{}: size and owner of what is opened", self.name);
+                self.check_time(node);
                 self.open = true;
             }
             (Step::Home, Given::Answer(FsAnswer::Node { node, .. })) => {
@@ -394,10 +435,15 @@ impl Own {
         }
         // Without a name it goes with its client.
         if step == Step::Sync && self.named {
-            self.synced = Some(Synced::new(&content));
+            self.synced = Some(Synced::new(&content, self.time));
         }
         self.content = content;
         true
+    }
+    fn check_time(&self, node: &FsNode) {
+        if let Some(time) = self.time {
+            assert_eq!(node.inode.mtime, time, "{}: its time was set", self.name);
+        }
     }
 }
 

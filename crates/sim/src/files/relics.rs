@@ -1,12 +1,16 @@
-//! What programs had synchronized when their clients died or came too late: it must be in their files.
+//! What programs had synchronized when their clients died or came too late, and all that they had done when
+//! those left: it must be in their files.
 //!
 //! What such a program did after its last `fsync` may have happened or not.
 
 use super::world::layout;
 use nacre_conformance::memory::Memory;
 use nacre_types::{Ino, Name};
-use nacre_wire::fs::data_name;
+use nacre_wire::fs::{Stamp, data_name};
 use std::collections::BTreeMap;
+
+/// What a new client sees: a path, the inode and a file's size.
+pub type Shown = (String, Option<Ino>, u64);
 
 /// What is known of a file of which some was synchronized.
 #[derive(Clone, Debug)]
@@ -15,31 +19,40 @@ pub struct Synced {
     content: Vec<Option<u8>>,
     /// How large the file may be.
     sizes: (u64, u64),
+    /// The time that it had been set, with nothing written since.
+    time: Option<Stamp>,
 }
 
 impl Synced {
     /// All of it was.
-    pub fn new(content: &[u8]) -> Self {
+    pub fn new(content: &[u8], time: Option<Stamp>) -> Self {
         let size = content.len() as u64;
-        Self { content: content.iter().map(|byte| Some(*byte)).collect(), sizes: (size, size) }
+        Self { content: content.iter().map(|byte| Some(*byte)).collect(), sizes: (size, size), time }
     }
     /// Whether nothing was done since.
     pub fn is_all(&self) -> bool {
         let size = self.content.len() as u64;
         self.sizes == (size, size) && self.content.iter().all(Option::is_some)
     }
+    /// Its time is another one since, or may be.
+    pub fn touched(&mut self) {
+        self.time = None;
+    }
     /// These bytes were written after that; the file may be larger then.
     pub fn written(&mut self, offset: u64, end: u64) {
         let size = self.content.len() as u64;
+        self.touched();
         self.content[size.min(offset) as usize..size.min(end) as usize].fill(None);
         self.extended(end);
     }
     /// It is at least as large, or as before.
     pub fn extended(&mut self, size: u64) {
+        self.touched();
         self.sizes.1 = self.sizes.1.max(size);
     }
     /// It is so large, or as before.
     pub fn resized(&mut self, size: u64) {
+        self.touched();
         self.content.truncate(size as usize);
         self.sizes = (self.sizes.0.min(size), self.sizes.1.max(size));
     }
@@ -54,17 +67,20 @@ pub struct Relic {
 }
 
 impl Relic {
-    /// Asserts that it is there, of a size as it may be, with the bytes that are sure.
+    /// Asserts that it is there, of a size as it may be, with the bytes and the time that are sure.
     ///
     /// # Panics
     /// If it is not.
-    pub fn check(&self, shown: &[(String, Option<Ino>, u64)], memory: &Memory) {
+    pub fn check(&self, shown: &[Shown], times: &BTreeMap<Ino, Stamp>, memory: &Memory) {
         let Self { path: name, ino, synced } = self;
         let there = shown.iter().find(|(path, ..)| path == name);
         let size = there.filter(|(_, is, _)| *is == Some(*ino)).map(|(.., size)| *size);
         let size = size.unwrap_or_else(|| panic!("{name} was synchronized and is gone"));
         let (least, most) = synced.sizes;
         assert!((least..=most).contains(&size), "{name} has {size} bytes, and was synchronized with {least} to {most}");
+        if let Some(time) = synced.time {
+            assert_eq!(times.get(ino), Some(&time), "{name}: its time was set, and it was synchronized");
+        }
         let layout = layout();
         let parts: BTreeMap<&Name, &[u8]> = memory
             .all

@@ -6,7 +6,7 @@ use super::kernel::Kernel;
 use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
-use super::relics::Relic;
+use super::relics::{Relic, Shown};
 use super::tops::{self, Top};
 use super::view::{Asked, Keys, Objects};
 use crate::rng::Rng;
@@ -36,6 +36,8 @@ const HEALED: u64 = 120 * SECOND;
 /// And what was answered is safe after so long.
 const SETTLE: u64 = 10 * SECOND;
 pub(super) const METADATA: PoolId = PoolId(1);
+/// Clients that take longer to leave, by their clocks, may not have said all.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 const DATA: PoolId = PoolId(2);
 const NAME: &str = "home";
 
@@ -66,6 +68,8 @@ pub struct Report {
     pub above: u64,
     /// Files with something synchronized whose clients died or came too late.
     pub relics: u64,
+    /// Clients that were told to stop, and said all before they did.
+    pub left: u64,
     /// Changes of names of several ranks.
     pub across: u64,
     /// Times a quota left no room for a file's data.
@@ -98,6 +102,8 @@ struct Node {
     /// It stands still until then.
     still: u64,
     wake: u64,
+    /// A client that was told to stop: when, by its clock.
+    leaving: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -147,6 +153,8 @@ enum Event {
     /// A client stands still until then, and the rank's holder dies.
     /// A client and the holder of the rank lose their power at once.
     PowerCut(ClientId),
+    /// A client that has left ends.
+    End(ClientId),
     Overtaken {
         who: ClientId,
         until: u64,
@@ -412,6 +420,8 @@ impl World {
             Event::Fault => self.fault(),
             Event::Overtaken { who, until } => self.overtake(who, until),
             Event::PowerCut(who) => self.cut_power(who),
+            Event::End(who) if self.nodes.contains_key(&who) => self.kill(who),
+            Event::End(_) => {}
             Event::Expire => {
                 if self.schedule.now >= self.minority_until {
                     self.registry.expire(self.schedule.now);
@@ -490,7 +500,8 @@ impl World {
         let mut ended = Vec::new();
         if let Role::Client { fs, kernel, own, data, log, seen, calls } = &mut node.role {
             let (mounted, hurries) = (self.rng.one_in(2), self.rng.one_in(2));
-            let looks = if mounted && self.works { kernel.any(local, &mut self.rng) } else { None };
+            let works = self.works && node.leaving.is_none();
+            let looks = if mounted && works { kernel.any(local, &mut self.rng) } else { None };
             let mut begin = |ask: Ask| {
                 let above = kernel.answer(local, &ask).filter(|_| mounted);
                 let at_once = match above {
@@ -514,16 +525,16 @@ impl World {
                 calls.insert(begin(look));
             }
             let busy = self.rng.between(1, 4) as usize;
-            while self.works && calls.len() < busy && self.rng.below(3) > 0 {
+            while works && calls.len() < busy && self.rng.below(3) > 0 {
                 calls.insert(begin(programs::shared(&mut self.rng, seen)));
             }
-            if self.works && !own.is_waiting() {
+            if works && !own.is_waiting() {
                 own.next(&mut self.rng, &mut begin);
             }
-            if self.works && self.rng.one_in(4) {
+            if works && self.rng.one_in(4) {
                 data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
-            if self.works && self.rng.one_in(4) {
+            if works && self.rng.one_in(4) {
                 log.next(now, &mut self.rng, &mut self.book, &mut begin);
             }
         }
@@ -561,6 +572,7 @@ impl World {
             }
         };
         self.on_ended(id, local, &mut node.role, answered);
+        self.on_left(&mut node, local);
         for output in &out {
             match output {
                 Output::Send { message: Message::FsRequest(request), .. } => {
@@ -620,6 +632,22 @@ impl World {
                 other => panic!("no service wants {other:?}"),
             }
         }
+    }
+
+    /// A client that was told to stop and has nothing more to say ends.
+    fn on_left(&mut self, node: &mut Node, local: Time) {
+        let (Some(since), Role::Client { fs, own, .. }) = (node.leaving, &mut node.role) else { return };
+        if nacre_client::Service::is_leaving(&**fs) {
+            return;
+        }
+        // What it did not come to it leaves to its server.
+        if local.since(since) < LEAVES_WITHIN {
+            own.on_left();
+            self.report.left += 1;
+        }
+        // What it has said is on its way.
+        let at = self.schedule.now + 20 * MS;
+        self.schedule.push(at, Event::End(node.id));
     }
 
     /// Calls of a client's programs have ended.
@@ -783,6 +811,7 @@ impl World {
             drift: self.rng.below(201) as i64 - 100,
             still: 0,
             wake: u64::MAX,
+            leaving: None,
         };
         self.note(|| format!("{id} starts in {slot}"));
         self.slots[slot] = Some(node.id);
@@ -826,6 +855,9 @@ impl World {
                 if let Some(id) = self.slots[slot] {
                     if slot >= self.servers {
                         self.report.deaths += 1;
+                        if self.rng.one_in(2) {
+                            return self.stop(id);
+                        }
                     }
                     self.kill(id);
                 }
@@ -872,6 +904,18 @@ impl World {
         }
     }
 
+    /// A client is told to stop.
+    fn stop(&mut self, id: ClientId) {
+        let node = self.nodes.get_mut(&id).expect("it has a slot");
+        if node.leaving.is_none() {
+            let at = self.schedule.now;
+            let local = self.local(&self.nodes[&id]);
+            self.note(|| format!("{id} is told to stop at {at}"));
+            self.nodes.get_mut(&id).expect("just seen").leaving = Some(local);
+            self.give(id, Input::Stopping);
+        }
+    }
+
     /// A server that has a rank.
     fn holder(&mut self) -> Option<usize> {
         let has_rank = |slot: &usize| {
@@ -915,7 +959,7 @@ impl World {
         self.diary.check();
         self.book.check();
         // What is in directories and journal together, read by one who was not there.
-        let shown = self.read_all();
+        let (shown, times) = self.read_all();
         let inos: BTreeMap<usize, Ino> = ids.iter().map(|(ino, id)| (*id, *ino)).collect();
         let mut expected = Vec::new();
         walk(&model, 0, "", &mut |path, id| {
@@ -925,7 +969,7 @@ impl World {
         });
         expected.sort();
         assert_eq!(shown, expected, "what a new client sees");
-        self.relics.iter().for_each(|relic| relic.check(&shown, &self.memory));
+        self.relics.iter().for_each(|relic| relic.check(&shown, &times, &self.memory));
         self.report.relics = self.relics.len() as u64;
         super::checked::check(&mut self.memory, Name::from("home.1"), self.tops.len() as u16);
         self.report.across = self.judge.across;
@@ -942,11 +986,11 @@ impl World {
     }
 
     /// Everything, as a new client lists it.
-    fn read_all(&mut self) -> Vec<(String, Option<Ino>, u64)> {
+    fn read_all(&mut self) -> (Vec<Shown>, BTreeMap<Ino, Stamp>) {
         use nacre_fs::Given;
         self.start(self.slots.len() - 1);
         let id = self.slots[self.slots.len() - 1].expect("just started");
-        let mut shown = Vec::new();
+        let (mut shown, mut times) = (Vec::new(), BTreeMap::new());
         let mut dirs = vec![(Ino::ROOT, String::new())];
         while let Some((dir, path)) = dirs.pop() {
             let mut call = self.list(id, dir, 0);
@@ -981,11 +1025,12 @@ impl World {
                 if inode.is_directory() {
                     dirs.push((inode.ino, path.clone()));
                 }
+                times.insert(inode.ino, inode.mtime);
                 shown.push((path, Some(inode.ino), if inode.is_file() { inode.size } else { 0 }));
             }
         }
         shown.sort();
-        shown
+        (shown, times)
     }
 
     fn turn_of_reader(&mut self, id: ClientId, call: nacre_fs::CallId) -> Option<nacre_fs::Outcome> {

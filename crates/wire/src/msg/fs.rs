@@ -255,8 +255,11 @@ pub struct FsChanges {
     pub atime: Option<Option<Stamp>>,
     /// Last change of data; the same.
     pub mtime: Option<Option<Stamp>>,
+    /// It happened then, its caller has been told: the client, which had the file alone, has answered it itself.
+    /// Else it happens when the server does it.
+    pub foretold: Option<Stamp>,
 }
-wire_record!(FsChanges version 1 compat 1 { mode, uid, gid, size, atime, mtime });
+wire_record!(FsChanges version 1 compat 1 { mode, uid, gid, size, atime, mtime, foretold });
 
 impl FsChanges {
     /// Whether it changes what a client with [`FsCap::Buffer`] may know better.

@@ -104,6 +104,7 @@ fn changes() -> FsChanges {
         size: Some(3),
         atime: Some(None),
         mtime: Some(Some(Stamp(4))),
+        foretold: Some(Stamp(5)),
     }
 }
 fn again() -> FsAgain {

@@ -1,0 +1,88 @@
+//! Changes of a file's attributes whose outcome this client knows: answered where they are made, and sent
+//! with the next turn.
+//!
+//! ```text
+//!  utimensat, fchown, fchmod ─▶ had alone, its attributes known ─▶ answered ─▶ sent, with when ─▶ the server's answer
+//!                                        └ no: the server is asked                          shown until then, over
+//!                                                                                           what the server says
+//! ```
+//! An archive's program sets owner, mode and times of each file that it has just written, and waited for
+//! the server three times.
+//!
+//! Invariants: a client foretells only while it may write the file later ([`FsCap::buffers`]) and what it keeps of it
+//! may be shown; another one's look at the file, or change of it, waits until that client has said what it knows, which
+//! is after all that it foretold. A caller that synchronizes waits until it is safe; what the
+//! server does not take is an error of the next such call.
+
+#[cfg(test)]
+#[path = "foretelling_test.rs"]
+mod tests;
+
+use super::flushing::AFTER;
+use super::*;
+use nacre_wire::fs::inode::ACL_ACCESS;
+use nacre_wire::msg::fs::FsChanges;
+
+/// So many wait for the next turn, at most.
+const UNSENT_MAX: usize = 256;
+
+impl Fs {
+    /// The outcome of a change, if it is known: it has happened then, for all who ask here.
+    pub(super) fn foretell(&mut self, ino: Ino, changes: &FsChanges) -> Option<Outcome> {
+        let file = self.kept(ino, FsCap::Bounded { room: 0 })?;
+        let tells = file.is_telling() || file.growing;
+        if changes.size.is_some() || (changes.mtime.is_some() && tells) || !self.sessions.is_free(rank_of(ino)) {
+            return None;
+        }
+        if self.foretold.len() >= UNSENT_MAX {
+            return None;
+        }
+        let Some(Ok(Given::Answer(FsAnswer::Node { node, .. }))) = self.names_at_once(&FsCall::Stat { ino }) else {
+            return None;
+        };
+        // A list of rights changes with the mode.
+        let rights = node.inode.rare.as_ref().and_then(|rare| rare.xattrs.get(&Name::copy(ACL_ACCESS)));
+        if rights.is_some() {
+            return None;
+        }
+        let (number, at) = (self.next_number(), self.stamp());
+        // All that is sent from now on comes behind it.
+        let next = self.sessions.next();
+        let file = self.files.get_mut(&ino)?;
+        if changes.mtime.is_some() {
+            file.times_set(next);
+        }
+        let foretold = Foretold { number, changes: FsChanges { foretold: Some(at), ..*changes }, at };
+        file.foretold.push(foretold.clone());
+        self.foretold.push((ino, foretold));
+        self.flush_at = self.flush_at.min(self.now + AFTER);
+        self.names_at_once(&FsCall::Stat { ino })
+    }
+    /// Sends them: before all that is said or asked in this turn.
+    pub(super) fn send_foretold(&mut self, out: &mut Vec<Output>) {
+        for (ino, Foretold { number, changes, .. }) in std::mem::take(&mut self.foretold) {
+            self.request(FsCall::Set { ino, changes }, Purpose::Foretold(ino, number), out);
+        }
+    }
+    /// An answer to one has been learned. The cache above was lent what was foretold; if that is not kept here any more,
+    /// nothing would take it back there.
+    pub(super) fn take_back_foretold(&mut self, number: u64) {
+        if let Some(Purpose::Foretold(ino, _)) = self.purposes.get(&number)
+            && !self.knows(*ino)
+        {
+            self.lent.take_back(self.now, *ino);
+        }
+    }
+    /// The server has answered one.
+    pub(super) fn foretold(&mut self, ino: Ino, number: u64, given: Result<FsAnswer, u16>) {
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.foretold.retain(|foretold| foretold.number != number);
+            if let Err(errno) = given {
+                file.failed = Some(errno);
+                self.lent.take_back(self.now, ino);
+            }
+        } else if given.is_err() {
+            self.lost.insert(ino);
+        }
+    }
+}
