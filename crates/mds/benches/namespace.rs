@@ -24,7 +24,7 @@ fn main() {
     let layout = Layout { pool: PoolId(2), unit: 4 << 20, count: 1, object: 4 << 20 };
     let mut tree = Tree::default();
     let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
-    let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Head::default()) };
+    let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Box::default()) };
     tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
     tree.load(Ino::ROOT, Frag::WHOLE, Head::default(), Vec::new());
 

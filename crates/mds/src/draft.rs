@@ -117,7 +117,7 @@ impl<'a> Draft<'a> {
         let Found::Entry(before) = self.tree.find(dir, name) else { unreachable!("it was just found") };
         // A directory's entry is journaled with what is in it now: of that the journal may have nothing any more.
         let head = inode.is_directory().then(|| self.sum(inode.ino));
-        self.swap(dir, name, Entry::Inode { head, inode }, before);
+        self.swap(dir, name, Entry::Inode { head: head.map(Box::new), inode }, before);
         Ok(())
     }
 

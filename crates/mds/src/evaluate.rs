@@ -505,7 +505,7 @@ impl Run<'_> {
         }
         let head = directory.then(Default::default);
         self.draft.room_for(dir, 0, 1)?;
-        self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head }, None);
+        self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head: head.map(Box::new) }, None);
         if directory {
             self.draft.begin_directory(ino);
         }
@@ -685,7 +685,10 @@ impl Run<'_> {
         let mut inode = self.resolve(entry)?;
         self.touch(&mut inode);
         match entry {
-            Entry::Inode { head, .. } => Ok(Entry::Inode { head: head.map(|_| self.draft.sum(inode.ino)), inode }),
+            Entry::Inode { head, .. } => {
+                let head = head.is_some().then(|| Box::new(self.draft.sum(inode.ino)));
+                Ok(Entry::Inode { head, inode })
+            }
             Entry::Reference { .. } => {
                 self.draft.put(inode)?;
                 Ok(entry.clone())

@@ -994,7 +994,7 @@ pub fn first_objects_owned(config: &MdsConfig, now: Stamp, (uid, gid): (u32, u32
     if config.rank == Ino::ROOT.rank() {
         let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
         let inode = Inode { uid, gid, ..Inode::root(now) };
-        let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode, head: Some(empty) });
+        let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode, head: Some(Box::new(empty)) });
         let key = Bytes::copy_from_slice(key.as_bytes());
         objects.push((Ino::TOP, top, vec![(key, entry.to_bytes().into())]));
         objects.push((Ino::ROOT, empty, Vec::new()));

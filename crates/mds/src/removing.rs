@@ -140,5 +140,5 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
     let mut rare = inode.rare.as_deref().cloned().unwrap_or_default();
     rare.stale_to = 0;
     inode.rare = (rare != Rare::default()).then(|| Arc::new(rare));
-    Some(vec![Change::Set { dir, frag, name, entry: Entry::Inode { inode, head: *head } }])
+    Some(vec![Change::Set { dir, frag, name, entry: Entry::Inode { inode, head: head.clone() } }])
 }

@@ -140,7 +140,7 @@ impl Tree {
             return fragment.head;
         }
         match self.by_ino.get(&dir).map(|id| &self.node(*id).entry) {
-            Some(Entry::Inode { head: Some(head), .. }) => *head,
+            Some(Entry::Inode { head: Some(head), .. }) => **head,
             _ => Head::default(),
         }
     }
@@ -310,8 +310,10 @@ impl Tree {
         let id = *self.by_ino.get(&dir)?;
         let node = self.nodes[id.0 as usize].as_mut().expect("nodes that are named are there");
         let Entry::Inode { head, .. } = &mut node.entry else { return None };
-        if head.replace(sum) == Some(sum) {
-            return None;
+        match head {
+            Some(head) if **head == sum => return None,
+            Some(head) => **head = sum,
+            None => *head = Some(Box::new(sum)),
         }
         let (parent, name) = (node.dir, node.name.clone());
         Some((parent, self.frag_of(parent, &name), name))

@@ -244,7 +244,7 @@ impl Site {
     fn unset(&mut self, dir: Ino, name: &str) -> Bytes {
         self.dir(dir).omap.remove(&omap_key(name)).expect("there is this entry")
     }
-    fn change_inode(&mut self, dir: Ino, name: &str, change: impl FnOnce(&mut Inode, &mut Option<Head>)) {
+    fn change_inode(&mut self, dir: Ino, name: &str, change: impl FnOnce(&mut Inode, &mut Option<Box<Head>>)) {
         let Entry::Inode { mut inode, mut head } = self.entry(dir, name) else { panic!("an inode") };
         change(&mut inode, &mut head);
         self.set(dir, name, &Entry::Inode { inode, head });

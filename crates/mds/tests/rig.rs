@@ -59,7 +59,7 @@ impl Rig {
     pub fn new() -> Self {
         let mut tree = Tree::default();
         let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
-        let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Head::default()) };
+        let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Box::default()) };
         tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
         for dir in [Ino::ROOT, Ino::links(RANK), Ino::strays(RANK)] {
             tree.load(dir, Frag::WHOLE, Head::default(), Vec::new());

@@ -348,6 +348,17 @@ impl<T: Wire> Wire for Arc<T> {
         (**self).measure(into);
     }
 }
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        T::get(from).map(Self::new)
+    }
+    fn measure(&self, into: &mut Measure) {
+        (**self).measure(into);
+    }
+}
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);

@@ -434,7 +434,7 @@ fn row_json(row: &Row) -> Value {
             "kind": format!("{:?}", inode.kind).to_lowercase(), "mode": format!("{:o}", inode.mode),
             "uid": inode.uid, "gid": inode.gid, "links": inode.links, "size": inode.size,
             "mtime_ns": inode.mtime.0, "ctime_ns": inode.ctime.0, "change": inode.change,
-            "entries": head.map(|head| head.entries), "bytes_below": head.map(|head| head.bytes_below),
+            "entries": head.as_ref().map(|head| head.entries), "bytes_below": head.as_ref().map(|head| head.bytes_below),
             "target": inode.rare.as_ref().map(|rare| String::from_utf8_lossy(&rare.target).into_owned())
                 .filter(|target| !target.is_empty()),
             "xattrs": inode.rare.as_ref().map_or(0, |rare| rare.xattrs.len()),

@@ -136,7 +136,7 @@ impl Check {
         if let Entry::Inode { inode, head: Some(copy) } = &mut entry
             && let Some(newer) = self.overlay.head(inode.ino)
         {
-            *copy = newer;
+            **copy = newer;
         }
         let ino = entry.ino();
         if self.config.dump {
@@ -186,7 +186,7 @@ impl Check {
         match entry {
             Entry::Inode { inode, head } if inode.is_directory() => {
                 own.directories += 1;
-                self.see_directory(dir, name, &inode, head, is_journaled);
+                self.see_directory(dir, name, &inode, head.map(|head| *head), is_journaled);
             }
             Entry::Inode { inode, .. } => {
                 own.bytes_below += inode.size;

@@ -257,7 +257,7 @@ impl Check {
         if is_readable && self.places_of(Ino::ROOT).next().is_none() {
             let finding = Finding::new(Kind::Missing, "/".to_owned(), "the root has no entry".to_owned());
             let head = self.dirs.get(&Ino::ROOT).and_then(|root| root.head).or(Some(Head::default()));
-            let entry = Box::new(Entry::Inode { inode: Inode::root(self.config.now), head });
+            let entry = Box::new(Entry::Inode { inode: Inode::root(self.config.now), head: head.map(Box::new) });
             let edits = vec![Edit::Set { dir: Ino::TOP, name: Name::from("root"), entry }];
             self.findings.push(finding.repaired("it gets one: owner root, mode 755", edits));
         }
@@ -368,7 +368,7 @@ impl Check {
             FileKind::Directory {} => Some(self.dirs.get(&ino).and_then(|dir| dir.head).unwrap_or_default()),
             _ => None,
         };
-        Entry::Inode { inode: Inode { size, ..Inode::new(ino, kind, mode, (0, 0), now) }, head }
+        Entry::Inode { inode: Inode { size, ..Inode::new(ino, kind, mode, (0, 0), now) }, head: head.map(Box::new) }
     }
 
     fn judge_heads(&mut self, reached: &Reached) {
@@ -440,7 +440,7 @@ impl Check {
         let bytes = delta(said.bytes_below, known.bytes_below);
         finding.same = (said.change.wrapping_sub(known.change), bytes, delta(said.files_below, known.files_below));
         finding.quiet = self.quiet.contains(&ino) || follows;
-        let entry = Box::new(Entry::Inode { inode: inode.clone(), head: Some(right) });
+        let entry = Box::new(Entry::Inode { inode: inode.clone(), head: Some(Box::new(right)) });
         let edits = vec![Edit::Set { dir: *above, name: name.clone(), entry }];
         findings.push(finding.repaired("it is copied again", edits));
     }
@@ -469,7 +469,7 @@ impl Check {
                 let finding = Finding::new(Kind::Unreferenced, self.path_of(home, &ino.to_string()[..].into()), what);
                 let Some((inode, name)) = inode else { continue };
                 let head = self.dirs.get(ino).filter(|_| is_directory).map(|dir| dir.head.unwrap_or_default());
-                let entry = Entry::Inode { inode: Inode { links: 1, ..inode.clone() }, head };
+                let entry = Entry::Inode { inode: Inode { links: 1, ..inode.clone() }, head: head.map(Box::new) };
                 let mut edits = vec![Edit::Adopt { entry: Box::new(entry) }];
                 if home.rank() == Ino::ROOT.rank() {
                     edits.push(Edit::Unset { dir: home, key: key_of(name) });

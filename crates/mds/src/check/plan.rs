@@ -226,7 +226,7 @@ impl Writer<'_> {
         let inode = Inode::new(ino, FileKind::Directory {}, 0o700, (0, 0), now);
         let at = Backpointer { dir: Ino::ROOT, name: Name::from("lost+found") };
         let head = Some(Head { mtime: now, ..Head::default() });
-        self.set(at.dir, &at.name, &Entry::Inode { inode, head });
+        self.set(at.dir, &at.name, &Entry::Inode { inode, head: head.map(Box::new) });
         self.begin(ino, Some(&at));
         self.lost_found = Some(ino);
         ino

@@ -179,7 +179,7 @@ impl Run<'_> {
         self.find(home, &key)?;
         let inode = Inode { ino, ..like.clone() };
         let head = Some(Head::default());
-        self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head }, None);
+        self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head: head.map(Box::new) }, None);
         self.draft.begin_directory(ino);
         Ok(FsAnswer::Node { node: FsNode { inode, head, home: None }, made: true })
     }

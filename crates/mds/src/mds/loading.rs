@@ -267,7 +267,7 @@ impl Mds {
             if let Entry::Inode { inode, head: Some(copy) } = entry
                 && let Some(newer) = self.overlay.head(inode.ino)
             {
-                *copy = newer;
+                **copy = newer;
                 self.dirty.part(dir, frag).name(name.clone());
             }
             self.removing.see_entry(dir, entry, self.config.rank);

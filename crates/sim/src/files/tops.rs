@@ -46,7 +46,7 @@ pub fn make(memory: &mut Memory, namespace: &Name, ranks: u16) -> Arc<[Top]> {
         let (ino, name) = (Ino::given(rank, Ino::SERIAL_MIN), format!("top.{}", rank.0));
         let (links, key) = (Ino::links(rank), Name::from(&*ino.to_string()));
         let kind = FileKind::Directory {};
-        let entry = Entry::Inode { inode: Inode::new(ino, kind, 0o755, (1, 1), Stamp(1)), head: Some(empty) };
+        let entry = Entry::Inode { inode: Inode::new(ino, kind, 0o755, (1, 1), Stamp(1)), head: Some(Box::new(empty)) };
         run(&fragment_name(links, Frag::WHOLE), vec![set(&key, &entry), head(one)], Vec::new());
         let parent = Backpointer { dir: links, name: key };
         let parent = SubOp::SetAttr { name: PARENT_ATTR.into(), value: parent.to_bytes().into() };
@@ -62,7 +62,7 @@ pub fn make(memory: &mut Memory, namespace: &Name, ranks: u16) -> Arc<[Top]> {
     let others = u64::from(ranks - 1);
     let root = Head { entries: others, directories: others, directories_below: others, ..empty };
     run(&fragment_name(Ino::ROOT, Frag::WHOLE), vec![head(root)], Vec::new());
-    let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(root) };
+    let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Box::new(root)) };
     let top = Head { entries: 1, directories: 1, directories_below: 1 + others, ..empty };
     run(&fragment_name(Ino::TOP, Frag::WHOLE), vec![set(&Name::from("root"), &entry), head(top)], Vec::new());
     tops.into()

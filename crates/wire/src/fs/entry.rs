@@ -78,8 +78,9 @@ pub enum Entry {
     Inode {
         /// It.
         inode: Inode,
-        /// Of a directory: the sum of its fragments' heads when they were last written.
-        head: Option<Head>,
+        /// Of a directory: the sum of its fragments' heads when they were last written. Most entries are files': those
+        /// that are kept have no room for it.
+        head: Option<Box<Head>>,
     },
     /// A file that has had several names: its inode is in its home's `links` directory
     /// ([`Ino::links`]), under its number in hexadecimal.

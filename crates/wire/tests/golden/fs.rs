@@ -334,7 +334,10 @@ pub fn all() -> Vec<Sample> {
     all.extend(variants(
         "Entry",
         Entry::VARIANTS,
-        vec![Entry::Inode { inode: inode(), head: Some(head()) }, Entry::Reference { ino: ino(), kind, home }],
+        vec![
+            Entry::Inode { inode: inode(), head: Some(Box::new(head())) },
+            Entry::Reference { ino: ino(), kind, home },
+        ],
     ));
     all.extend(variants(
         "FileKind",
