@@ -25,7 +25,7 @@ use signal_hook::iterator::Signals;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -573,13 +573,13 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
 ///
 /// # Errors
 /// When they do not start.
-pub fn run_mds(config: Option<&Path>, id: u32, place: &Place) -> Result<()> {
+pub fn run_mds(config: Option<&Path>, id: u32, address: Option<IpAddr>, place: &Place) -> Result<()> {
     let mut say = |line: &str| crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
     let named = config.map(|config| Place::new(Some(config.to_owned())).named(place.name().to_owned()));
     let place = named.as_ref().unwrap_or(place);
     match place.ceph() {
-        Some(conf) => Ok(nacre_node::run_mds_on(engines(conf, place.name())?, id, &mut say)?),
-        None => Ok(nacre_node::run_mds(&place.config()?, id, &mut say)?),
+        Some(conf) => Ok(nacre_node::run_mds_on(engines(conf, place.name())?, id, address, &mut say)?),
+        None => Ok(nacre_node::run_mds(&place.config()?, id, address, &mut say)?),
     }
 }
 
