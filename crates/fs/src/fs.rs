@@ -37,7 +37,7 @@ mod looking_ahead;
 #[cfg(test)]
 mod ranks_test;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod zeroing;
 
 use self::across::{Led, Parts};

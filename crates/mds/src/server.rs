@@ -444,6 +444,10 @@ impl Tenure {
                 let (to, before) = (Entity::Client(client), Some(self.lease.until()));
                 out.push(Output::Send { to, message: Message::FsPong(FsPong { number }), before });
             }
+            Message::FsInquire(asked) if asked.rank == self.rank.0 => {
+                let (to, before) = (Entity::Client(client), Some(self.lease.until()));
+                out.push(Output::Send { to, message: Message::FsFigures(self.mds.figures()), before });
+            }
             Message::FsCaughtUp(_) => self.mds.on_caught_up(client),
             Message::FsLeave(_) => {
                 self.gone.remove(&client);

@@ -5,7 +5,7 @@ use crate::network::Daemon;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given};
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
-use nacre_node::{Cluster, Error, FileSystem};
+use nacre_node::{Cluster, Config, Error, FileSystem, inquire};
 use nacre_types::{Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
@@ -62,12 +62,12 @@ impl Home {
         cluster.meta_put(key, settings.to_bytes()).wait().expect("a key");
         Self { folder, cluster, servers, _others: others }
     }
-    /// The first rank's key.
-    fn address(&self) -> String {
+    /// Who has the first rank.
+    fn registered(&self) -> FsHolder {
         self.holder();
         let key = FsKey::Rank(Rank(0)).of(&"home".into());
         let pair = self.cluster.meta_get(key).wait().expect("the monitors answer").expect("it has a server");
-        FsHolder::from_bytes(&pair.value).expect("a holder").address.0
+        FsHolder::from_bytes(&pair.value).expect("a holder")
     }
     fn client(&self) -> FileSystem {
         FileSystem::connect(self.folder.path(), "admin", "home").expect("it is served")
@@ -194,6 +194,13 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
     let mut home = Home::new("takeover", 2);
     let (one, other) = (home.client(), home.client());
     let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
+    sync(&one);
+    // For operators; the one that asks is none whom the next holder waits for.
+    let config = Config::load(home.folder.path()).expect("a configuration");
+    let told = inquire(&config, "admin", vec![(Rank(0), home.registered())], Duration::from_secs(60)).expect("it can");
+    assert!(matches!(told.get(&Rank(0)), Some(figures) if figures.sessions == 2 && figures.bytes > 0), "{told:?}");
+    let elsewhere = inquire(&config, "admin", vec![(Rank(1), home.registered())], Duration::from_millis(300));
+    assert!(elsewhere.expect("it can").is_empty(), "it has another rank");
     let open = make(&other, dir, "open", FileKind::File {});
     write(&other, open, 0, b"kept").expect("it is written");
     ask(&other, FsCall::Unlink { dir, name: "open".into(), directory: false }).expect("it has a name");
@@ -207,7 +214,7 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
             let call = make_call(dir, &name, FileKind::Symlink {});
             if n == 200 {
                 let holder = home.holder();
-                let host = home.address().parse::<SocketAddr>().expect("an address").ip();
+                let host = home.registered().address.0.parse::<SocketAddr>().expect("an address").ip();
                 assert_eq!(host == OTHER_HOST, holder == 1, "mds.{holder} listens at {host}");
                 home.servers[holder].kill();
                 home.servers[holder] = Daemon::start("mds", holder as u32, home.folder.path());

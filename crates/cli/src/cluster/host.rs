@@ -15,9 +15,11 @@ use nacre_client::{
 use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, CephEngines, Rados};
-use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId};
+use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId, Rank};
+use nacre_wire::fs::FsHolder;
 use nacre_wire::fs::registry::PREFIX as FILES;
 use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::fs::FsFigures;
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -600,6 +602,17 @@ pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem>
         }
         None => Ok(FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, about)?),
     }
+}
+
+/// What the servers of ranks say of themselves, as far as they answer in time.
+///
+/// # Errors
+/// The cluster's configuration cannot be used.
+pub fn figures(place: &Place, holders: Vec<(Rank, FsHolder)>, max: Duration) -> Result<BTreeMap<Rank, FsFigures>> {
+    Ok(match place.ceph() {
+        Some(conf) => nacre_node::inquire_on(&*engines(conf, place.name())?, place.name(), holders, max)?,
+        None => nacre_node::inquire(&place.config_of_running()?, place.name(), holders, max)?,
+    })
 }
 
 /// Ctrl-C and the signal to end, watched from the moment this is made.

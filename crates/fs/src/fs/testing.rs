@@ -107,7 +107,7 @@ impl ObjectCluster for Objects {
 
 /// Says that servers have their ranks.
 #[derive(Default)]
-struct Registry {
+pub struct Registry {
     question: Option<MetaId>,
     ranks: u16,
     /// These have none.
