@@ -6,6 +6,7 @@ mod clients;
 mod quota;
 mod ranks;
 mod remove;
+mod takeover;
 
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::stripe::random;
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use nacre_types::{Name, PoolId};
 use nacre_wire::Wire as _;
-use nacre_wire::fs::registry::{PREFIX, name_fault};
+use nacre_wire::fs::registry::{PREFIX, STANDBYS, name_fault};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ pub enum Command {
         #[arg(long)]
         yes_i_really_mean_it: bool,
     },
-    /// Which server has which rank.
+    /// Which server has which rank, how long another one would take to take it over, and what is free.
     Status {
         /// Of this file system only.
         name: Option<String>,
@@ -212,12 +213,23 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             out.bytes(table(FILE_SYSTEMS, &rows).as_bytes())
         }
         Command::Status { name } => {
-            let mut all = all(&mut *place.metadata()?)?;
+            let mut metadata = place.metadata()?;
+            let mut all = all(&mut *metadata)?;
             if let Some(name) = name {
                 all.retain(|known, _| known == &Name::from(&**name));
                 ensure!(!all.is_empty(), "there is no file system {name}; `nacre fs ls` shows which there are");
             }
-            let rows: Vec<Value> = all.iter().flat_map(|(name, one)| one.ranks(name)).collect();
+            let standbys = metadata.list(MetaSpan::Prefix { prefix: STANDBYS.into() })?.0.len();
+            let rooms = takeover::rooms(&mut *place.connect()?);
+            let mut rows: Vec<Value> = Vec::new();
+            for (name, one) in &all {
+                let mut ranks = one.ranks(name);
+                for row in &mut ranks {
+                    row["free_bytes"] = json!(rooms.get(&one.settings.layout.pool.0));
+                }
+                takeover::add(&mut ranks, one, standbys, place);
+                rows.append(&mut ranks);
+            }
             if out.json() {
                 return out.value(&Value::Array(rows));
             }
@@ -266,8 +278,17 @@ const FILE_SYSTEMS: &[Column] = &[
     ("RANKS", "ranks"),
     ("SERVED", "served"),
 ];
-const RANKS: &[Column] =
-    &[("NAME", "name"), ("RANK", "rank"), ("STATE", "state"), ("SERVER", "server"), ("ADDRESS", "address")];
+const RANKS: &[Column] = &[
+    ("NAME", "name"),
+    ("RANK", "rank"),
+    ("STATE", "state"),
+    ("SERVER", "server"),
+    ("ADDRESS", "address"),
+    ("CLIENTS", "clients"),
+    ("JOURNAL", "journal_bytes"),
+    ("TAKEOVER", "takeover"),
+    ("FREE", "free_bytes"),
+];
 
 fn key(name: &str) -> String {
     FsKey::Settings.of(&name.into()).to_string()

@@ -134,6 +134,10 @@ enum Mds {
         /// What it calls itself: mds.ID.
         #[arg(long)]
         id: u32,
+        /// Address of this host where it listens, on ports that are free [default: that of [[mds]] in cluster.toml,
+        /// or the one by which this host reaches the monitors].
+        #[arg(long, value_name = "IP")]
+        address: Option<std::net::IpAddr>,
     },
 }
 
@@ -278,7 +282,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         }
         Command::Mon(Mon::Run { config, id }) => host::run_mon(&config, id)?,
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
-        Command::Mds(Mds::Run { config, id }) => host::run_mds(config.as_deref(), id, place)?,
+        Command::Mds(Mds::Run { config, id, address }) => host::run_mds(config.as_deref(), id, address, place)?,
         Command::Mount(arguments) => mount::run(&arguments, place, out)?,
         Command::Fs(command) => return files::run(&command, place, out),
         Command::Status => admin::show_status(&mut *place.connect()?, out)?,

@@ -3,6 +3,7 @@
 //! Three implementations are meant to exist: in-process, network (both [`crate::Client`] under
 //! different hosts), and Ceph's librados.
 
+use crate::rooms::Room;
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
@@ -236,6 +237,13 @@ pub trait ObjectCluster {
     /// there are no epochs.
     fn rest_on(&mut self, epoch: Epoch) {
         let _ = epoch;
+    }
+
+    /// What still fits into a pool, as was said last. If that is old the cluster is asked, at most
+    /// once in [`ROOM_AGE`](crate::ROOM_AGE) for all pools: there is a turn when it has answered.
+    fn room(&mut self, now: Time, pool: PoolId) -> Room {
+        let _ = (now, pool);
+        Room::UNKNOWN
     }
 
     /// Begins to watch an object. The registration ends like any operation, with the completion of

@@ -7,6 +7,7 @@ use crate::cluster::{
 use crate::fencing::Fencing;
 use crate::heard::Heard;
 use crate::mutants::{Mutant, mutant};
+use crate::rooms::{Room, Rooms};
 use crate::watch::{Target, Watches};
 use bytes::Bytes;
 use nacre_role::{Input, Output, Role};
@@ -14,7 +15,7 @@ use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Pool
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::check::{check_payload, check_sendable, inline_bytes};
 use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
-use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
+use nacre_wire::msg::monitor::{Command, MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,6 +111,9 @@ pub struct Client {
     fence: Epoch,
     /// Lives of others that are being ended.
     fencing: Fencing,
+    rooms: Rooms,
+    /// The number of the question about them that has no answer.
+    room_asked: Option<u64>,
 }
 
 impl Client {
@@ -146,6 +150,8 @@ impl Client {
             heard: Heard::default(),
             fence: Epoch::NONE,
             fencing: Fencing::default(),
+            rooms: Rooms::default(),
+            room_asked: None,
         };
         client.subscribe(now);
         client
@@ -280,6 +286,10 @@ impl Client {
                 }
             }
             Message::WatchPong(pong) => self.watches.on_pong(&pong),
+            Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) && self.room_asked == Some(reply.token) => {
+                self.room_asked = None;
+                self.rooms.on_said(reply.error.is_none().then(|| rooms_of(&reply.reply)).flatten());
+            }
             Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) => {
                 if let Some((id, why)) = self.fencing.on_reply(&reply) {
                     let result = Err(Failure::Refused(OpFailure::Denied { why }));
@@ -623,6 +633,14 @@ impl Role for Client {
     }
 }
 
+/// What still fits into each pool, of the reply to `df`.
+fn rooms_of(reply: &str) -> Option<BTreeMap<PoolId, u64>> {
+    let reply: serde_json::Value = serde_json::from_str(reply).ok()?;
+    let of_pool =
+        |pool: &serde_json::Value| Some((PoolId(pool["id"].as_u64()?), pool["max_available_bytes"].as_u64()?));
+    Some(reply["pools"].as_array()?.iter().filter_map(of_pool).collect())
+}
+
 /// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may
 /// have been others when the operation was first sent.
 const fn depends_on_the_moment(failure: &OpFailure) -> bool {
@@ -726,6 +744,16 @@ impl ObjectCluster for Client {
     }
     fn rest_on(&mut self, epoch: Epoch) {
         self.fence = self.fence.max(epoch);
+    }
+    fn room(&mut self, now: Time, pool: PoolId) -> Room {
+        let (room, asks) = self.rooms.look(now, pool);
+        if asks {
+            let command = Command { token: self.next, request: r#"{"command": "df"}"#.to_owned() };
+            self.room_asked = Some(command.token);
+            self.next += 1;
+            self.out.push(Output::SendMon { message: Message::Command(command) });
+        }
+        room
     }
     fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
         // The registering operation's number is the cookie: used once in a client's life.

@@ -6,6 +6,7 @@ mod fences;
 mod meta;
 mod requests;
 mod rig;
+mod rooms;
 mod services;
 mod spanning;
 mod watches;
@@ -27,6 +28,8 @@ tests! {
         a_fence_is_asked_for_until_it_is_there_or_refused,
         fences_under_way_are_bounded,
         what_rests_on_a_map_says_so;
+    rooms:
+        what_still_fits_is_what_the_monitors_said_last;
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
         a_watch_from_a_revision_tells_that_revision,

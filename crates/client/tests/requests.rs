@@ -281,11 +281,11 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
     refuse(&mut rig, &sent[1]);
     refuse(&mut rig, &sent[2]);
     assert_eq!((rig.ended(), rig.role.next_deadline()), (vec![], rig.now + Duration::from_millis(200)));
-    assert_eq!(after(&mut rig, 199), []);
+    assert_eq!(after(&mut rig, 199), [0_u64; 0]);
     assert_eq!(after(&mut rig, 1), behind, "not what went before it");
     // The answer that was on its way says nothing any more.
     refuse(&mut rig, &sent[3]);
-    assert_eq!(after(&mut rig, 600), []);
+    assert_eq!(after(&mut rig, 600), [0_u64; 0]);
     // It was sent long ago; then more and more seldom, but as often as anything that has no answer.
     let mut again = sent[1].clone();
     for pause in [100, 800, 1600, 2000].into_iter().chain([2000; 40]) {

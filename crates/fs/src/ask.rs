@@ -84,6 +84,8 @@ pub enum Ask {
         /// Which; `None`: everything.
         ino: Option<Ino>,
     },
+    /// How many bytes the cluster still has room for, in the pool of new files' data.
+    Room,
     /// Locks bytes of a file. [`FsCall::TestLock`] asks which are locked.
     Lock {
         /// What is wanted.
@@ -125,7 +127,7 @@ impl Ask {
             | Self::UnlockAll { ino, .. } => Some(rank_of(*ino)),
             Self::Lock { lock, .. } | Self::Unlock { lock } => Some(rank_of(lock.ino)),
             Self::Sync { ino } => ino.map(rank_of),
-            Self::CancelLock { .. } => None,
+            Self::CancelLock { .. } | Self::Room => None,
         }
     }
     /// Of a call about the data of an open file: which, and whether it changes it.
@@ -150,6 +152,8 @@ pub enum Given {
     Data(Vec<Bytes>),
     /// To [`Ask::Seek`].
     Offset(u64),
+    /// To [`Ask::Room`], as the cluster said last; `None`: it says nothing.
+    Room(Option<u64>),
     /// To all others.
     Done,
 }

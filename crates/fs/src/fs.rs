@@ -12,7 +12,7 @@
 //! kept of data, capabilities say.
 //!
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
-//! * `growing`: below quotas;
+//! * `growing`: below quotas; `fullness`: what the cluster has room for;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
 //! * `lending`: attributes that the kernel keeps;
@@ -30,6 +30,7 @@ mod data;
 mod evicted;
 mod flushing;
 mod foretelling;
+mod fullness;
 mod growing;
 mod holes;
 mod leaving;
@@ -39,7 +40,7 @@ mod looking_ahead;
 #[cfg(test)]
 mod ranks_test;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod zeroing;
 
 use self::across::{Led, Parts};
@@ -239,6 +240,7 @@ pub struct Fs {
     lost: BTreeSet<Ino>,
     evictions: u64,
     fencing: evicted::Fencing,
+    fullness: fullness::Fullness,
     leaving: Leaving,
 }
 
@@ -286,6 +288,7 @@ impl Fs {
             lost: BTreeSet::new(),
             evictions: 0,
             fencing: evicted::Fencing::default(),
+            fullness: fullness::Fullness::default(),
             leaving: Leaving::No,
         }
     }
@@ -668,6 +671,7 @@ impl Fs {
             Ask::CancelLock { wait } => self.cancel(call, wait, out),
             Ask::Names(names) => self.names(call, names, out),
             Ask::Sync { ino } => self.sync(call, ino, out),
+            Ask::Room => self.wait_for_news_of_room(call),
         }
     }
 
@@ -904,6 +908,7 @@ impl Service for Fs {
         self.go_on_syncing(out);
         self.take_back();
         objects.rest_on(self.fencing.epoch());
+        self.say_room(objects);
         self.submit(objects);
         self.leave(out);
     }
@@ -911,12 +916,8 @@ impl Service for Fs {
     fn next_deadline(&self) -> Time {
         let flush = self.flush_at.min(self.closed_at);
         let flush = if self.sessions.is_any_open() { flush } else { Time::MAX };
-        self.seek
-            .next_deadline()
-            .min(self.sessions.next_deadline())
-            .min(flush)
-            .min(self.lent.over_at())
-            .min(self.leaves_by())
+        let others = flush.min(self.lent.over_at()).min(self.fullness.next_deadline()).min(self.leaves_by());
+        self.seek.next_deadline().min(self.sessions.next_deadline()).min(others)
     }
     fn is_leaving(&self) -> bool {
         self.leaves_by() < Time::MAX

@@ -13,7 +13,7 @@ fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
     match outcome {
         Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => Err(Errno::from_i32(i32::from(errno))),
         Ok(Given::Answer(answer)) => Ok(answer),
-        Ok(Given::Data(_) | Given::Offset(_) | Given::Done) => Err(Errno::EIO),
+        Ok(Given::Data(_) | Given::Offset(_) | Given::Room(_) | Given::Done) => Err(Errno::EIO),
     }
 }
 
@@ -38,6 +38,11 @@ pub fn listed(outcome: Outcome) -> Result<(Vec<FsListed>, bool), Errno> {
 /// Bytes and files.
 pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
     if let FsAnswer::Room { bytes, files } = answer(outcome)? { Ok((bytes, files)) } else { Err(Errno::EIO) }
+}
+
+/// Bytes that the cluster has room for, if it says so.
+pub fn free(outcome: Outcome) -> Option<u64> {
+    if let Ok(Given::Room(free)) = outcome { free } else { None }
 }
 
 /// What is below a directory, and the quotas that something is below.

@@ -332,12 +332,14 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         self.names(FsCall::Usage { ino: number(ino) }, move |outcome| {
             // Of an inode that is gone meanwhile the file system can still be told.
             let quotas = answers::usage(outcome).map(|usage| usage.quotas).unwrap_or_default();
+            let asks = files.clone();
             files.ask(Ask::Names(FsCall::StatFs {}), move |outcome| match answers::room(outcome) {
-                Ok(used) => {
-                    let Room { blocks, free, files, files_free } = Room::of(used, &quotas);
+                Ok(used) => asks.ask(Ask::Room, move |outcome| {
+                    let room = Room::of(used, &quotas, answers::free(outcome));
+                    let Room { blocks, free, files, files_free } = room;
                     let names = u32::try_from(NAME_MAX).expect("255");
                     reply.statfs(blocks, free, free, files, files_free, BLOCK, names, BLOCK);
-                }
+                }),
                 Err(why) => reply.error(why),
             });
         });

@@ -1,13 +1,14 @@
-//! What `statfs` says: how large a file system is, and how much of it is free. Below a quota, that is the quota: of
-//! several, the one of which the least is left.
+//! What `statfs` says: how large a file system is, and how much of it is free: what the cluster has
+//! room for. Below a quota, that is the quota: of several, the one of which the least is left, but
+//! never more than the cluster has.
 
 use nacre_types::Ino;
 use nacre_wire::fs::{FsQuota, QuotaKind};
 
 /// Block size of `statfs`.
 pub const BLOCK: u32 = 4096;
-/// What is free without a quota: how much the cluster has left, servers tell with step 6 of docs/plan.md.
-const FREE_BYTES: u64 = 1 << 40;
+/// What is free where the cluster does not say it: programs that look before they write go on.
+const UNKNOWN_BYTES: u64 = 1 << 40;
 
 /// Blocks and files, all in all and free.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,14 +20,15 @@ pub struct Room {
 }
 
 impl Room {
-    /// `used`: bytes and files of the whole file system.
-    pub fn of((bytes, files): (u64, u64), quotas: &[FsQuota]) -> Self {
+    /// Bytes and files of the whole file system, the quotas above, and what the cluster has room for.
+    pub fn of((bytes, files): (u64, u64), quotas: &[FsQuota], free: Option<u64>) -> Self {
+        let there = free.unwrap_or(UNKNOWN_BYTES);
         let block = u64::from(BLOCK);
         let least = |kind| quotas.iter().filter(|quota| quota.kind == kind).min_by_key(|quota| quota.left());
         let (blocks, free) = match least(QuotaKind::Bytes {}) {
             // A file of a byte fits as long as a byte is left.
-            Some(quota) => (quota.max.div_ceil(block), quota.left().div_ceil(block)),
-            None => (bytes.div_ceil(block) + FREE_BYTES / block, FREE_BYTES / block),
+            Some(quota) => (quota.max.div_ceil(block), quota.left().min(there).div_ceil(block)),
+            None => (bytes.div_ceil(block) + there / block, there / block),
         };
         // As many files as a rank has numbers for.
         let numbers = Ino::SERIAL_END.max(files);
@@ -47,15 +49,28 @@ mod tests {
         let quota = |kind, max, used| FsQuota { kind, dir: Ino(9), max, used };
         let bytes = QuotaKind::Bytes {};
         let quotas = [quota(bytes, 1 << 20, 5), quota(bytes, 2 << 20, (2 << 20) - 4096)];
-        let all = Room::of((10 << 20, 7), &[]);
+        let all = Room::of((10 << 20, 7), &[], None);
         assert_eq!((all.blocks, all.free), (2560 + (1 << 28), 1 << 28));
-        let room = Room::of((10 << 20, 7), &quotas);
+        let room = Room::of((10 << 20, 7), &quotas, None);
         assert_eq!((room.blocks, room.free, room.files), (512, 1, all.files));
-        let room = Room::of((10 << 20, 7), &[quota(QuotaKind::Files {}, 10, 12)]);
+        let room = Room::of((10 << 20, 7), &[quota(QuotaKind::Files {}, 10, 12)], None);
         assert_eq!(
             (room.blocks, room.files, room.files_free),
             (all.blocks, 10, 0),
             "more than it may be: nothing is left"
         );
+    }
+
+    #[test]
+    fn no_more_is_free_than_the_cluster_has_room_for() {
+        let quota = FsQuota { kind: QuotaKind::Bytes {}, dir: Ino(9), max: 8 << 20, used: 1 << 20 };
+        let room = |quotas: &[FsQuota], free| {
+            let room = Room::of((10 << 20, 7), quotas, Some(free));
+            (room.blocks, room.free)
+        };
+        assert_eq!(room(&[], 4 << 20), ((14 << 20) / 4096, (4 << 20) / 4096));
+        assert_eq!(room(&[], 0), ((10 << 20) / 4096, 0), "full");
+        assert_eq!(room(&[quota], 1 << 40), (2048, (7 << 20) / 4096));
+        assert_eq!(room(&[quota], 4 << 20), (2048, (4 << 20) / 4096));
     }
 }

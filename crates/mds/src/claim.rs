@@ -65,12 +65,15 @@ pub(crate) struct Claim {
     holders: BTreeMap<ClientId, (FsHolder, u64)>,
     /// Those of them that have no process any more, and whose leases are to be ended.
     absent: BTreeSet<ClientId>,
+    /// There is something that could be served.
+    has_file_systems: bool,
 }
 
 impl Claim {
     pub fn new(me: FsHolder, delay: Duration) -> Self {
         let (holders, absent) = (BTreeMap::new(), BTreeSet::new());
-        Self { me, delay, seen: None, stage: Stage::Waiting(Time::ZERO), holders, absent }
+        let stage = Stage::Waiting(Time::ZERO);
+        Self { me, delay, seen: None, stage, holders, absent, has_file_systems: false }
     }
     pub fn next_deadline(&self) -> Time {
         match &self.stage {
@@ -85,6 +88,10 @@ impl Claim {
         }
     }
 
+    /// Whether there are file systems, as far as is known.
+    pub const fn has_file_systems(&self) -> bool {
+        self.has_file_systems
+    }
     /// Who has ranks that this one may have to take over.
     pub fn holders(&self) -> impl Iterator<Item = &FsHolder> {
         self.holders.values().map(|(holder, _)| holder)
@@ -119,7 +126,7 @@ impl Claim {
             Stage::Granting(vacancy, Some((question, asked))) if *question == done.id => {
                 self.stage = match done.result {
                     Ok(MetaResult::Granted { lease, .. }) => {
-                        Stage::Taking(vacancy.clone(), Lease::granted(lease, *asked), None)
+                        Stage::Taking(vacancy.clone(), Lease::granted(lease, *asked, TTL), None)
                     }
                     _ => Stage::Waiting(now + RETRY),
                 };
@@ -190,6 +197,8 @@ impl Claim {
             _ => None,
         };
         self.holders = pairs.iter().filter_map(holder).collect();
+        let is_settings = |pair: &MetaPair| matches!(FsKey::parse(&pair.key), Some((_, FsKey::Settings)));
+        self.has_file_systems = pairs.iter().any(is_settings);
         let Some(vacancy) = vacancy(pairs) else {
             self.seen = None;
             return Stage::Waiting(now + LOOK);

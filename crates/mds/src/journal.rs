@@ -329,6 +329,11 @@ impl Journal {
     pub const fn object_begins(&self) -> u64 {
         self.begins
     }
+    /// How long the object is that is written to, in bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
     /// The number of the batch that is being put together.
     #[must_use]
     pub const fn number(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! The lease under which a server has its rank.
+//! The lease under which a server has its rank, or says that it waits for one.
 //!
 //! ```text
 //!  asked ──────────── ttl ────────────▶ over        counted from when it was asked for, not from the answer
@@ -15,22 +15,21 @@ use std::time::Duration;
 pub const TTL: Duration = Duration::from_secs(3);
 /// So much of it is left for clocks that run differently.
 const MARGIN: Duration = Duration::from_millis(300);
-/// When it is renewed, counted from when it was renewed before.
-const RENEW: Duration = Duration::from_secs(1);
 
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct Lease {
     id: u64,
+    ttl: Duration,
     asked: Time,
     until: Time,
     question: Option<(MetaId, Time)>,
 }
 
 impl Lease {
-    /// One that was granted, and asked for at that time.
-    pub fn granted(id: u64, asked: Time) -> Self {
-        Self { id, asked, until: asked + (TTL - MARGIN), question: None }
+    /// One that was granted for so long, and asked for at that time.
+    pub fn granted(id: u64, asked: Time, ttl: Duration) -> Self {
+        Self { id, ttl, asked, until: asked + (ttl - MARGIN), question: None }
     }
     pub const fn id(&self) -> u64 {
         self.id
@@ -43,7 +42,7 @@ impl Lease {
         now < self.until
     }
     pub fn next_deadline(&self) -> Time {
-        if self.question.is_some() { Time::MAX } else { self.asked + RENEW }
+        if self.question.is_some() { Time::MAX } else { self.asked + self.ttl / 3 }
     }
 
     /// Renews it, if that is due.
@@ -58,7 +57,7 @@ impl Lease {
         let Some((_, asked)) = self.question.take_if(|(question, _)| *question == done.id) else { return false };
         match &done.result {
             Ok(MetaResult::Alive { .. }) => {
-                (self.asked, self.until) = (asked, asked + (TTL - MARGIN));
+                (self.asked, self.until) = (asked, asked + (self.ttl - MARGIN));
                 false
             }
             Err(MetaFailure::Refused(MetaError::NoSuchLease { .. })) => true,

@@ -25,6 +25,7 @@ pub mod rooms;
 pub mod server;
 mod shares;
 mod slices;
+mod standby;
 mod transactions;
 pub mod tree;
 pub mod writers;

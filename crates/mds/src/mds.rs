@@ -36,6 +36,7 @@ mod quotas;
 mod recording;
 mod room;
 mod sharing;
+mod takeover;
 mod writing;
 
 pub use self::evicting::Greeted;
@@ -248,6 +249,7 @@ pub struct Mds {
     /// The journal's first object, and what its head said when it was read.
     first: u64,
     head: journal::JournalHead,
+    lengths: takeover::Lengths,
     /// There is too much in memory, and only writing makes room.
     wants_room: bool,
     /// With so much in memory it is tried again.
@@ -315,6 +317,7 @@ impl Mds {
             writing: writing::Writing::default(),
             flushing: flushing::Flushing::default(),
             first: 0,
+            lengths: takeover::Lengths::default(),
             head: journal::JournalHead::default(),
             wants_room: false,
             room_at: 0,
@@ -930,6 +933,7 @@ impl Mds {
     fn on_appended(&mut self) {
         let before = self.journal.safe();
         self.journal.on_appended();
+        self.lengths.note(self.journal.object(), self.journal.length());
         let safe = self.journal.safe();
         self.release = true;
         self.settling.retain(|_, batch| *batch >= safe);

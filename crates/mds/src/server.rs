@@ -17,6 +17,7 @@ use crate::evaluate::errno::EINVAL;
 use crate::lease::Lease;
 use crate::mds::{Greeted, Mds, MdsConfig, MdsLimits, Say};
 use crate::peers::Peers;
+use crate::standby::Standby;
 use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Name, Rank, Time};
@@ -104,6 +105,8 @@ struct Met {
 pub struct Server {
     config: ServerConfig,
     stage: Stage,
+    /// What it says of itself while it has no rank.
+    standby: Standby,
     watch: Option<MetaWatchId>,
     /// Holders of ranks that a standby has a connection to, or is about to have.
     met: BTreeMap<ClientId, Met>,
@@ -115,7 +118,8 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
-        Self { config, stage, watch: None, met: BTreeMap::new(), now: Time::ZERO }
+        let standby = Standby::new(config.me.clone());
+        Self { config, stage, standby, watch: None, met: BTreeMap::new(), now: Time::ZERO }
     }
     /// Which rank it has, of which file system.
     #[must_use]
@@ -165,6 +169,7 @@ impl Server {
                 }
             }
             Input::Stopping => {
+                self.standby.leave(self.now, metadata);
                 // The next one has not to wait for the lease; this one says nothing any more.
                 if let Stage::Holder(tenure) = &self.stage {
                     if tenure.mds.is_idle() {
@@ -280,9 +285,14 @@ impl Service for Server {
             }
             let mut taken = None;
             for done in done.drain(..) {
+                self.standby.on_done(now, &done);
                 taken = claim.on_done(now, done, metadata).or(taken);
             }
             claim.on_turn(now, objects, metadata);
+            self.standby.on_turn(now, claim.has_file_systems(), metadata);
+            if taken.is_some() {
+                self.standby.leave(now, metadata);
+            }
             if let Some((vacancy, lease)) = taken {
                 self.take(vacancy, lease, out);
             }
@@ -304,7 +314,8 @@ impl Service for Server {
         match &self.stage {
             Stage::Standby(claim) => {
                 let ask = self.met.values().map(|met| met.ask_at).min().unwrap_or(Time::MAX);
-                claim.next_deadline().min(ask)
+                let standby = self.standby.next_deadline(claim.has_file_systems());
+                claim.next_deadline().min(ask).min(standby)
             }
             Stage::Holder(tenure) => tenure.next_deadline(),
             Stage::Ended => Time::MAX,
@@ -432,6 +443,10 @@ impl Tenure {
             Message::FsPing(FsPing { number }) => {
                 let (to, before) = (Entity::Client(client), Some(self.lease.until()));
                 out.push(Output::Send { to, message: Message::FsPong(FsPong { number }), before });
+            }
+            Message::FsInquire(asked) if asked.rank == self.rank.0 => {
+                let (to, before) = (Entity::Client(client), Some(self.lease.until()));
+                out.push(Output::Send { to, message: Message::FsFigures(self.mds.figures()), before });
             }
             Message::FsCaughtUp(_) => self.mds.on_caught_up(client),
             Message::FsLeave(_) => {

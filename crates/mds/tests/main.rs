@@ -13,3 +13,4 @@ mod quotas;
 mod rig;
 mod rights;
 mod sharing;
+mod takeover;

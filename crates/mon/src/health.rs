@@ -12,6 +12,7 @@ use crate::command::View;
 use crate::meta::settings::program_key;
 use crate::options;
 use crate::osds;
+use crate::ranks::Registry;
 
 /// How bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +80,7 @@ pub fn checks(view: &View<'_>) -> Vec<Check> {
     pools(view, &mut found);
     flags(view, &mut found);
     programs(view, &mut found);
+    ranks(view, &mut found);
     found.sort_by_key(|check| (std::cmp::Reverse(check.level), check.code));
     found
 }
@@ -272,6 +274,38 @@ fn programs(view: &View<'_>, found: &mut Vec<Check>) {
     }
 }
 
+fn ranks(view: &View<'_>, found: &mut Vec<Check>) {
+    let registry = Registry::of(view.state.meta());
+    let down = view.ranks.down(view.awake, &registry);
+    if let Some((name, rank, _)) = down.first() {
+        let line = |(name, rank, since): &(nacre_types::Name, nacre_types::Rank, std::time::Duration)| {
+            format!("rank {} of file system {name} has had no server for {} s", rank.0, since.as_secs())
+        };
+        let summary = match down.len() {
+            1 => format!("rank {} of file system {name} has no server", rank.0),
+            more => format!("{more} ranks of file systems have no server"),
+        };
+        // As Ceph judges: degraded while others may take over, an error when none is left.
+        let (level, todo) = if registry.standbys > 0 {
+            (
+                Level::Warn,
+                "A server waits and has not taken over: see its log. Calls on what the rank has wait; nothing is lost.",
+            )
+        } else {
+            (
+                Level::Error,
+                "Start a server: `nacre mds run`, or `nacre up`. Calls on what the rank has wait; nothing is lost.",
+            )
+        };
+        found.push(check("FS_RANK_DOWN", level, summary, down.iter().map(line).collect(), todo));
+    } else if view.ranks.lacks_standby(view.awake, &registry) {
+        let summary = "no server waits to take over ranks of file systems".to_owned();
+        let todo =
+            "Start one more, if possible on another host: `nacre mds run`. Until then calls wait when a server dies.";
+        found.push(check("FS_NO_STANDBY", Level::Warn, summary, Vec::new(), todo));
+    }
+}
+
 fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
     let map = view.map();
     let full = view.stats.fuller_than(map, options::millionths(map, "mon.full_ratio"));
@@ -459,6 +493,7 @@ mod tests {
     use super::*;
     use crate::command::Quorum;
     use crate::meta::overruns::Overruns;
+    use crate::ranks::Ranks;
     use crate::state::State;
     use crate::stats::Stats;
     use crate::testing::map_with_osds;
@@ -481,6 +516,7 @@ mod tests {
             rejects: &BTreeMap::new(),
             outages: &BTreeMap::new(),
             overruns: &Overruns::default(),
+            ranks: &Ranks::default(),
             quorum: Quorum::default(),
             clock: None,
         })

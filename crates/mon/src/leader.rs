@@ -605,6 +605,7 @@ mod tests {
             rejects: &rejects,
             outages: &outages,
             overruns: &overruns,
+            ranks: &crate::ranks::Ranks::default(),
             quorum,
             clock: None,
         })

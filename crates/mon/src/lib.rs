@@ -46,6 +46,7 @@ mod osds;
 mod pgs;
 mod pools;
 pub mod raft;
+mod ranks;
 mod router;
 pub mod state;
 mod stats;

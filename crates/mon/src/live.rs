@@ -36,6 +36,7 @@ use crate::mon::{Counters, MonConfig};
 use crate::options;
 use crate::osds;
 use crate::raft::{Consensus, Decision, Recovered};
+use crate::ranks::Ranks;
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
 use crate::subscribers::{Mail, Subscribers};
@@ -80,6 +81,7 @@ pub struct Live {
     seconds: u64,
     heard: BTreeMap<MonId, Time>,
     outages: BTreeMap<OsdId, osds::Outage>,
+    ranks: Ranks,
     hosts: (Arc<str>, BTreeMap<OsdId, String>),
     clean_to: Epoch,
     next_token: u64,
@@ -125,6 +127,7 @@ impl Live {
             seconds: 0,
             heard: BTreeMap::new(),
             outages,
+            ranks: Ranks::default(),
             hosts: ("".into(), BTreeMap::new()),
             clean_to: Epoch::NONE,
             next_token: UNAWAITED,
@@ -746,6 +749,7 @@ impl Live {
         }
         self.subscribers.tidy();
         self.consensus.tidy();
+        self.ranks.follow(self.awake, self.state.meta());
         if !self.consensus.may_propose() {
             return;
         }
@@ -793,6 +797,7 @@ impl Live {
             rejects: &leader.rejects,
             outages: &self.outages,
             overruns: &leader.meta.overruns,
+            ranks: &self.ranks,
             quorum: self.quorum(now),
             clock: self.programs.clock(),
         }

@@ -75,6 +75,28 @@ fn status_and_health_of_a_healthy_cluster() {
     assert_eq!(df["pools"][0]["stored_bytes"], json!(24_000));
 }
 
+/// Writes end when an OSD is as full as `mon.full_ratio` says; who asked before that what still fits
+/// was told of room that could not be used.
+#[test]
+fn what_still_fits_leaves_out_what_no_write_may_take() {
+    let mut world = cluster(3);
+    let fits = |world: &mut World| ask(world, json!({"command": "df"}))["pools"][0]["max_available_bytes"].clone();
+    for osd in 0..3 {
+        world.beacon(MonId(0), osd, 100);
+    }
+    world.run(ms(20));
+    assert_eq!(fits(&mut world), json!(850), "three replicas on three OSDs of 1,000 bytes, to 95 %");
+    ask(&mut world, json!({"command": "config set", "key": "mon.full_ratio", "value": 0.5}));
+    assert_eq!(fits(&mut world), json!(400));
+    world.beacon(MonId(0), 0, 500);
+    world.run(ms(2_000));
+    assert_eq!(fits(&mut world), json!(0), "an OSD is full, and so is the pool");
+    world.beacon(MonId(0), 0, 100);
+    world.run(ms(2_000));
+    ask(&mut world, json!({"command": "osd out", "osd": 2}));
+    assert_eq!(fits(&mut world), json!(800 / 3), "what is out takes nothing");
+}
+
 /// F40: `nacre up` said ready as soon as the map had all OSDs up, and that was the map of the run
 /// before. It waits for `osds.reporting` now, which no test looked at.
 #[test]

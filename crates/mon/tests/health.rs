@@ -5,7 +5,13 @@
 
 use crate::commands::{say_of_group, settle};
 use crate::harness::{World, ms};
-use nacre_types::{Entity, Epoch, MonId, OsdId};
+use crate::meta::{Clients, client, transact};
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Name, OsdId, PoolId, Rank};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::registry::standby_key;
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
+use nacre_wire::map::Address;
+use nacre_wire::msg::meta::{MetaOp, MetaSpan};
 use nacre_wire::msg::monitor::{PgReport, pg_state};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -48,6 +54,61 @@ fn said(world: &mut World, code: &str, severity: &str, words: &[&str]) -> String
 fn unsaid(world: &mut World, code: &str) {
     let found = finding(world, code);
     assert_eq!(found, None, "{code} is said without its cause");
+}
+
+// ── file systems ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// All calls on a mount hung, since nothing served its file system, and health said that all was well.
+#[test]
+fn a_rank_without_a_server_is_said_when_that_lasts() {
+    let mut world = cluster(3, 131);
+    let mut clients = Clients::default();
+    let mut write = |world: &mut World, key: Name, value: Option<Vec<u8>>| {
+        let op = match value {
+            Some(value) => MetaOp::Put { key, value: value.into(), lease: 0 },
+            None => MetaOp::Delete { span: MetaSpan::Key { key } },
+        };
+        clients.ask(world, client(1), MonId(0), transact(vec![op]));
+    };
+    let (home, later) = (Name::from("home"), |world: &mut World| world.run(Duration::from_secs(8)));
+    let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+    let settings = FsSettings { namespace: "home.1".into(), pool: PoolId(1), layout, ranks: 2 };
+    let address = Address("127.0.0.1:1".into());
+    let server = FsHolder { client: 7, instance: Instance(1), address, name: "mds.0".into() }.to_bytes();
+    later(&mut world);
+    unsaid(&mut world, "FS_NO_STANDBY");
+    write(&mut world, FsKey::Settings.of(&home), Some(settings.to_bytes()));
+    world.run(ms(3_000));
+    unsaid(&mut world, "FS_RANK_DOWN");
+    later(&mut world);
+    said(
+        &mut world,
+        "FS_RANK_DOWN",
+        "error",
+        &["2 ranks", "rank 0 of file system home has had no server for", "rank 1"],
+    );
+    unsaid(&mut world, "FS_NO_STANDBY");
+    write(&mut world, standby_key(ClientId(8)), Some(server.clone()));
+    write(&mut world, FsKey::Rank(Rank(0)).of(&home), Some(server.clone()));
+    said(&mut world, "FS_RANK_DOWN", "warn", &["rank 1 of file system home has no server"]);
+    write(&mut world, FsKey::Rank(Rank(1)).of(&home), Some(server.clone()));
+    unsaid(&mut world, "FS_RANK_DOWN");
+    later(&mut world);
+    unsaid(&mut world, "FS_NO_STANDBY");
+    write(&mut world, standby_key(ClientId(8)), None);
+    world.run(ms(3_000));
+    unsaid(&mut world, "FS_NO_STANDBY");
+    later(&mut world);
+    said(&mut world, "FS_NO_STANDBY", "warn", &["no server waits"]);
+    // A takeover.
+    write(&mut world, FsKey::Rank(Rank(1)).of(&home), None);
+    world.run(ms(3_000));
+    unsaid(&mut world, "FS_RANK_DOWN");
+    write(&mut world, FsKey::Rank(Rank(1)).of(&home), Some(server));
+    later(&mut world);
+    unsaid(&mut world, "FS_RANK_DOWN");
+    write(&mut world, FsKey::Settings.of(&home), None);
+    unsaid(&mut world, "FS_NO_STANDBY");
 }
 
 // ── monitors ──────────────────────────────────────────────────────────────────────────────────────────────────────

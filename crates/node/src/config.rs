@@ -8,7 +8,7 @@ use nacre_mon::nearest::nearest;
 use nacre_types::{ClusterId, MonId, OsdId};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -65,6 +65,8 @@ pub struct Config {
     pub mons: BTreeMap<MonId, MonEntry>,
     /// OSDs.
     pub osds: BTreeMap<OsdId, OsdEntry>,
+    /// Where servers of file systems listen, by the number of their process; others find it out.
+    pub servers: BTreeMap<u32, IpAddr>,
 }
 
 impl Config {
@@ -97,13 +99,12 @@ impl Config {
         }
         let table: Table = text.parse().map_err(|why: toml::de::Error| why.to_string().trim_end().to_owned())?;
         let root = Section { what: "cluster.toml".to_owned(), table: &table };
-        root.only(&["cluster", "mon", "osd"])?;
+        root.only(&["cluster", "mon", "osd", "mds"])?;
         let cluster = root.text("cluster")?.ok_or("the key `cluster` (the cluster's id) is missing")?;
         let cluster = u128::from_str_radix(&cluster, 16).ok().filter(|id| *id != 0).ok_or(format!(
             "`cluster = \"{cluster}\"` is no cluster id: 32 hexadecimal digits, as `init` wrote them"
         ))?;
-        let mut config =
-            Self { cluster: ClusterId(cluster), dir: dir.to_owned(), mons: BTreeMap::new(), osds: BTreeMap::new() };
+        let mut config = Self::empty(ClusterId(cluster), dir);
         for section in root.sections("mon")? {
             section.only(&["id", "address", "path", "size"])?;
             let id = MonId(section.id()?);
@@ -130,11 +131,27 @@ impl Config {
                 return Err(format!("{id} is described twice"));
             }
         }
+        for section in root.sections("mds")? {
+            section.only(&["id", "address"])?;
+            let id = section.id()?;
+            let address = section.text("address")?.ok_or(format!("{}: `address` is missing", section.what))?;
+            let host = address.parse().map_err(|_| {
+                format!("`{address}` of mds.{id} is no address of a host; write it like 127.0.0.1, without a port")
+            })?;
+            if config.servers.insert(id, host).is_some() {
+                return Err(format!("mds.{id} is described twice"));
+            }
+        }
         if config.mons.is_empty() {
             return Err("there is no [[mon]]: every cluster has a monitor".to_owned());
         }
         config.check_addresses()?;
         Ok(config)
+    }
+
+    fn empty(cluster: ClusterId, dir: &Path) -> Self {
+        let (mons, osds, servers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { cluster, dir: dir.to_owned(), mons, osds, servers }
     }
 
     fn check_addresses(&self) -> Result<(), String> {
@@ -202,6 +219,9 @@ impl Config {
             let _ = writeln!(out, "path = {}\nsize = \"{}\"", quoted(path(&entry.path)), show_size(entry.size));
             let (class, host) = (quoted(entry.class.clone()), quoted(entry.host.clone()));
             let _ = writeln!(out, "class = {class}\nhost = {host}");
+        }
+        for (id, host) in &self.servers {
+            let _ = writeln!(out, "\n[[mds]]\nid = {id}\naddress = {}", quoted(host.to_string()));
         }
         let _ = writeln!(out, "\n{END}");
         out
@@ -297,7 +317,8 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "cluster = \"00000000000000000000000000000abc\"\n[[mon]]\nid = 0\naddress = \"127.0.0.1:7400\"\n\
-                        [[osd]]\nid = 3\npath = \"/dev/sdz\"\nsize = \"64 MiB\"\n";
+                        [[osd]]\nid = 3\npath = \"/dev/sdz\"\nsize = \"64 MiB\"\n\
+                        [[mds]]\nid = 1\naddress = \"127.0.0.9\"\n";
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(text, Path::new("/c"))
@@ -309,6 +330,7 @@ mod tests {
         assert_eq!(config.cluster, ClusterId(0xabc));
         assert_eq!(config.osds[&OsdId(3)].path, Path::new("/dev/sdz"));
         assert_eq!(config.mons[&MonId(0)].path, Path::new("/c/mon.0/store"));
+        assert_eq!(config.servers, BTreeMap::from([(1, IpAddr::from([127, 0, 0, 9]))]));
         assert_eq!(parse(&config.to_text()), Ok(config));
     }
 
@@ -335,6 +357,9 @@ mod tests {
         assert!(
             why(("id = 3", "id = 3\naddress = \"127.0.0.1:7400\"")).contains("mon.0 and osd.3 have the same address")
         );
+        assert!(why(("127.0.0.9", "127.0.0.9:80")).contains("of mds.1 is no address of a host"));
+        assert!(why(("address = \"127.0.0.9\"", "")).contains("[[mds]] with id 1: `address` is missing"));
+        assert!(parse(&format!("{GOOD}[[mds]]\nid = 1\naddress = \"::1\"\n")).expect_err("two").contains("twice"));
         assert!(parse("cluster = \"1\"").expect_err("no monitor").contains("[[mon]]"));
     }
 }

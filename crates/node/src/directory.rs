@@ -131,7 +131,7 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
         };
         osds.insert(id, entry);
     }
-    let config = Config { cluster: ClusterId(random_u128().max(1)), dir, mons, osds };
+    let config = Config { cluster: ClusterId(random_u128().max(1)), dir, mons, osds, servers: BTreeMap::new() };
     config.check().map_err(bad)?;
     config.mons.iter().try_for_each(|(id, entry)| holds_a_monitor(&config, *id, entry))?;
     let mut changes: BTreeMap<String, String> = options.config.clone();

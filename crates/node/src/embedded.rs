@@ -341,7 +341,7 @@ impl Host {
         let mons = config.mons.keys().map(|id| Entity::Mon(*id));
         let all: Vec<Entity> = mons.chain(config.osds.keys().map(|id| Entity::Osd(*id))).collect();
         let tightened = crate::creating::tighten(&config);
-        let servers = Servers::new(&config, "mds.0", options.listen);
+        let servers = Servers::embedded(&config, options.listen);
         let mut host = Self { reactor, config, options, servers, stop, broken: BTreeMap::new(), lock };
         tightened.into_iter().for_each(|line| host.reactor.say(line));
         for who in all {

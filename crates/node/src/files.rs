@@ -494,7 +494,18 @@ fn add_caller(
     });
     *inbox.client() = Some(fs);
     let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new(), owed_at: Time::MAX };
-    let service: Box<dyn Service + Send> = Box::new(caller);
+    add_service(reactor, engines, config, Box::new(caller), client)
+}
+
+/// Adds a service that is a client of the cluster, and acts under this name.
+pub(crate) fn add_service(
+    reactor: &mut Reactor,
+    engines: Option<&dyn Engines>,
+    config: ClientConfig,
+    service: Box<dyn Service + Send>,
+    name: &str,
+) -> Result<Entity, StartError> {
+    let (id, instance) = (config.id, config.instance);
     let role = match engines {
         None => Placed::Ours(Served::new(service, config, clock::now())),
         Some(engines) => {
@@ -502,7 +513,7 @@ fn add_caller(
         }
     };
     let role = AnyRole::Service(Box::new(role));
-    let (entity, name) = (Entity::Client(id), client.into());
+    let (entity, name) = (Entity::Client(id), name.into());
     reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener: None })?;
     Ok(entity)
 }

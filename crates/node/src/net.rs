@@ -5,7 +5,7 @@ use nacre_wire::map::Address;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 /// For so long a daemon may leave unread what another sends it, in milliseconds.
@@ -59,6 +59,14 @@ pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(OwnedFd, Address), St
 /// As when it does: taken, not loopback, or no address of this machine.
 pub fn is_free(who: &str, address: &str) -> Result<(), StartError> {
     listen(who, address).map(drop)
+}
+
+/// The address of this machine by which it reaches that one, as its routes say; nothing is sent.
+pub fn host_towards(peer: SocketAddr) -> Option<IpAddr> {
+    let any = if peer.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// Begins to connect.

@@ -24,7 +24,7 @@ use nacre_types::{ClientId, Entity, Time};
 use nacre_wire::fs::FsHolder;
 use nacre_wire::map::Address;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -59,20 +59,33 @@ fn limits(memory: u64) -> MdsLimits {
     MdsLimits { entries_max: entries.clamp(ENTRIES_LEAST, ENTRIES_MOST), ..MdsLimits::default() }
 }
 
+/// Where the servers of a process listen whose user has not said it: where `cluster.toml` says, or
+/// where this host reaches the monitors from. Those that are reached over loopback are on this host,
+/// and their address will do.
+fn host_of(config: &Config, id: u32) -> Option<IpAddr> {
+    let first = || config.mons.values().find_map(|entry| net::parse(&entry.address));
+    let towards = |mon: SocketAddr| match mon.ip() {
+        own if own.is_loopback() => own,
+        other => net::host_towards(mon).unwrap_or(other),
+    };
+    config.servers.get(&id).copied().or_else(|| first().map(towards))
+}
+
 impl Servers {
-    pub fn new(config: &Config, name: &str, listen: bool) -> Self {
-        // Where the daemons are that everyone reaches.
-        let first = config.mons.values().find_map(|entry| net::parse(&entry.address));
-        let host = first.map(|address| address.ip()).filter(|_| listen);
-        Self { name: name.to_owned(), host, engines: None, all: Vec::new(), not_before: Time::ZERO }
+    /// `host`: where they listen; `None`: only callers of this process reach them.
+    fn new(name: String, host: Option<IpAddr>) -> Self {
+        Self { name, host, engines: None, all: Vec::new(), not_before: Time::ZERO }
+    }
+    /// Those of an embedded cluster.
+    pub fn embedded(config: &Config, listen: bool) -> Self {
+        Self::new("mds.0".to_owned(), host_of(config, 0).filter(|_| listen))
     }
     /// On another engine.
-    fn beside(engines: Arc<dyn Engines>, name: &str) -> Self {
+    fn beside(engines: Arc<dyn Engines>, name: String, host: Option<IpAddr>) -> Self {
         // Without authentication nothing of ours listens on other addresses than loopback's.
-        let host: Option<IpAddr> = engines.host().parse().ok();
-        let host = host.filter(IpAddr::is_loopback).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let (all, not_before) = (Vec::new(), Time::ZERO);
-        Self { name: name.to_owned(), host: Some(host), engines: Some(engines), all, not_before }
+        let found = || engines.host().parse().ok().filter(IpAddr::is_loopback);
+        let host = host.or_else(found).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Self { engines: Some(engines), ..Self::new(name, Some(host)) }
     }
 
     /// Sees to it that there is a standby, and no one that has halted.
@@ -134,15 +147,16 @@ impl Servers {
     }
 }
 
-/// Runs servers of file systems until SIGTERM or SIGINT. Lines for people go to `say`.
+/// Runs servers of file systems until SIGTERM or SIGINT; they listen on ports of that address of this
+/// host. Lines for people go to `say`.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn run_mds(config: &Config, id: u32, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+pub fn run_mds(config: &Config, id: u32, address: Option<IpAddr>, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
     let name = format!("mds.{id}");
     let _lock = Lock::daemon(config, &name)?;
     let reactor = daemon::reactor(config, daemon::waker()?, 0)?;
-    run(reactor, Servers::new(config, &name, true), say)
+    run(reactor, Servers::new(name, address.or_else(|| host_of(config, id))), say)
 }
 
 /// The same on another engine: it has no folder, so nothing keeps two of one name apart, and
@@ -150,9 +164,14 @@ pub fn run_mds(config: &Config, id: u32, say: &mut dyn FnMut(&str)) -> Result<()
 ///
 /// # Errors
 /// [`StartError`].
-pub fn run_mds_on(engines: Arc<dyn Engines>, id: u32, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+pub fn run_mds_on(
+    engines: Arc<dyn Engines>,
+    id: u32,
+    address: Option<IpAddr>,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), StartError> {
     let reactor = Reactor::new(engines.cluster(), BTreeMap::new(), daemon::waker()?, 0)?;
-    run(reactor, Servers::beside(engines, &format!("mds.{id}")), say)
+    run(reactor, Servers::beside(engines, format!("mds.{id}"), address), say)
 }
 
 fn run(mut reactor: Reactor, mut servers: Servers, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
@@ -174,6 +193,25 @@ fn run(mut reactor: Reactor, mut servers: Servers, say: &mut dyn FnMut(&str)) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Servers listened at the first monitor's address: on any other host none could.
+    #[test]
+    fn servers_listen_where_they_are_told_or_where_they_reach_the_monitors_from() {
+        let text = |mon: &str, mds: &str| format!("cluster = \"abc\"\n[[mon]]\nid = 0\naddress = \"{mon}\"\n{mds}");
+        let host = |mon: &str, mds: &str, id| {
+            host_of(&Config::parse(&text(mon, mds), std::path::Path::new("/c")).expect("well-formed"), id)
+        };
+        let of = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+        let mds = "[[mds]]\nid = 1\naddress = \"127.0.0.9\"\n";
+        assert_eq!((host("127.0.0.5:7", mds, 1), host("127.0.0.5:7", mds, 0)), (of("127.0.0.9"), of("127.0.0.5")));
+        assert_eq!(host("", "", 0), None, "an embedded cluster without addresses");
+        assert_eq!(net::host_towards("127.0.0.1:7".parse().expect("an address")), of("127.0.0.1"));
+        // Documentation's addresses: no host has them. Where there is a route, it has another end.
+        let elsewhere = "192.0.2.1:7";
+        let own = net::host_towards(elsewhere.parse().expect("an address"));
+        assert_eq!(host(elsewhere, "", 0), own.or(of("192.0.2.1")));
+        assert_ne!(own, of("192.0.2.1"));
+    }
 
     /// A directory of a million entries was read again and again in pieces, on a machine with much memory.
     #[test]

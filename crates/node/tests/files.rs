@@ -5,14 +5,18 @@ use crate::network::Daemon;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given};
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
-use nacre_node::{Cluster, Error, FileSystem};
+use nacre_node::{Cluster, Config, Error, FileSystem, inquire};
 use nacre_types::{Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
+
+/// Where the second process of servers listens.
+const OTHER_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
 /// A cluster in processes, with a file system `home` in objects of 64 KiB.
 struct Home {
@@ -25,7 +29,10 @@ struct Home {
 impl Home {
     fn new(name: &str, servers: u32) -> Self {
         let folder = Folder::new(name);
-        small(&folder, Some(free_ports(4)));
+        let mut config = small(&folder, Some(free_ports(4)));
+        // As on another host.
+        config.servers.insert(1, OTHER_HOST);
+        config.save().expect("the folder is ours");
         let mut others = vec![Daemon::start("mon", 0, folder.path())];
         others.extend((0..3).map(|id| Daemon::start("osd", id, folder.path())));
         let servers = (0..servers).map(|id| Daemon::start("mds", id, folder.path())).collect();
@@ -54,6 +61,13 @@ impl Home {
         let key = FsKey::Settings.of(&"home".into());
         cluster.meta_put(key, settings.to_bytes()).wait().expect("a key");
         Self { folder, cluster, servers, _others: others }
+    }
+    /// Who has the first rank.
+    fn registered(&self) -> FsHolder {
+        self.holder();
+        let key = FsKey::Rank(Rank(0)).of(&"home".into());
+        let pair = self.cluster.meta_get(key).wait().expect("the monitors answer").expect("it has a server");
+        FsHolder::from_bytes(&pair.value).expect("a holder")
     }
     fn client(&self) -> FileSystem {
         FileSystem::connect(self.folder.path(), "admin", "home").expect("it is served")
@@ -180,6 +194,13 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
     let mut home = Home::new("takeover", 2);
     let (one, other) = (home.client(), home.client());
     let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
+    sync(&one);
+    // For operators; the one that asks is none whom the next holder waits for.
+    let config = Config::load(home.folder.path()).expect("a configuration");
+    let told = inquire(&config, "admin", vec![(Rank(0), home.registered())], Duration::from_secs(60)).expect("it can");
+    assert!(matches!(told.get(&Rank(0)), Some(figures) if figures.sessions == 2 && figures.bytes > 0), "{told:?}");
+    let elsewhere = inquire(&config, "admin", vec![(Rank(1), home.registered())], Duration::from_millis(300));
+    assert!(elsewhere.expect("it can").is_empty(), "it has another rank");
     let open = make(&other, dir, "open", FileKind::File {});
     write(&other, open, 0, b"kept").expect("it is written");
     ask(&other, FsCall::Unlink { dir, name: "open".into(), directory: false }).expect("it has a name");
@@ -193,6 +214,8 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
             let call = make_call(dir, &name, FileKind::Symlink {});
             if n == 200 {
                 let holder = home.holder();
+                let host = home.registered().address.0.parse::<SocketAddr>().expect("an address").ip();
+                assert_eq!(host == OTHER_HOST, holder == 1, "mds.{holder} listens at {host}");
                 home.servers[holder].kill();
                 home.servers[holder] = Daemon::start("mds", holder as u32, home.folder.path());
             }

@@ -26,7 +26,7 @@ fn daemon_process() {
     let mut say = |line: &str| eprintln!("{line}");
     let result = match kind {
         Some("mon") => run_mon(&config, MonId(id), &RunOptions::default(), &mut say),
-        Some("mds") => run_mds(&config, id, &mut say),
+        Some("mds") => run_mds(&config, id, None, &mut say),
         _ => run_osd(&config, OsdId(id), &RunOptions::default(), &mut say),
     };
     if let Err(why) = result {

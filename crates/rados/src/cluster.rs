@@ -7,6 +7,7 @@
 mod calls;
 mod fencing;
 mod locks;
+mod rooms;
 mod source;
 mod watching;
 
@@ -26,7 +27,7 @@ use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Wake, WatchError,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Room, Wake, WatchError,
     WatchEvent, WatchId,
 };
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
@@ -63,6 +64,8 @@ enum Event {
     Fenced(u64, Result<u64, Failure>),
     /// This client has this map, or a newer one.
     Maps(Option<u64>),
+    /// What still fits into each pool, if the monitors say it.
+    Rooms(Option<BTreeMap<PoolId, u64>>),
 }
 
 /// What is in flight of an operation.
@@ -133,6 +136,7 @@ pub struct Ceph {
     /// Notifies that wait for an acknowledgement.
     pending: BTreeSet<(WatchId, RequestId)>,
     maps: fencing::Maps,
+    rooms: rooms::Asked,
     /// Who this is, once that was asked.
     identity: Option<fencing::Identity>,
     /// Keys may have bytes 0 in them ([`keys`]).
@@ -191,6 +195,7 @@ impl Ceph {
             watch_heard: Vec::new(),
             pending: BTreeSet::new(),
             maps: fencing::Maps::default(),
+            rooms: rooms::Asked::default(),
             identity: None,
             private: false,
             ended: 0,
@@ -454,6 +459,7 @@ impl Ceph {
             Event::Watch(watch, heard) => self.heard_of(watch, heard),
             Event::Fenced(id, result) => self.fenced(id, result),
             Event::Maps(has) => self.maps_came(has),
+            Event::Rooms(said) => self.rooms_said(said),
         }
     }
 
@@ -800,6 +806,9 @@ impl ObjectCluster for Ceph {
     }
     fn rest_on(&mut self, epoch: Epoch) {
         self.begin_to_rest_on(epoch);
+    }
+    fn room(&mut self, now: Time, pool: PoolId) -> Room {
+        self.look_at_room(now, pool)
     }
 
     fn watch(&mut self, _: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {

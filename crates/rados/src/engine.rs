@@ -20,9 +20,9 @@ use crate::handle::{Bounds, Rados, each_address};
 use crate::instances::{self, Record};
 use crate::meta::{ConfigKey, MetaStore, Queued};
 use nacre_client::{
-    Capabilities, Completion, Engine, Engines, Failure, Metadata, ObjectCluster, OpId, Operation, Refused, Wake,
+    Capabilities, Completion, Engine, Engines, Failure, Metadata, ObjectCluster, OpId, Operation, Refused, Room, Wake,
 };
-use nacre_types::{ClientId, ClusterId, Epoch, Instance, Time};
+use nacre_types::{ClientId, ClusterId, Epoch, Instance, PoolId, Time};
 use nacre_wire::msg::client::OpFailure;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -403,6 +403,13 @@ impl ObjectCluster for Objects {
         self.epoch = self.epoch.max(epoch);
         if let Link::Open(ceph, _) = &mut self.link {
             ceph.rest_on(epoch);
+        }
+    }
+    fn room(&mut self, now: Time, pool: PoolId) -> Room {
+        match &mut self.link {
+            Link::Open(ceph, _) => ceph.room(now, pool),
+            Link::Opening(_) => Room { free: None, is_new: false },
+            Link::Fenced => Room::UNKNOWN,
         }
     }
 }

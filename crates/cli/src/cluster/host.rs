@@ -15,9 +15,11 @@ use nacre_client::{
 use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, CephEngines, Rados};
-use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId};
+use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId, Rank};
+use nacre_wire::fs::FsHolder;
 use nacre_wire::fs::registry::PREFIX as FILES;
 use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::fs::FsFigures;
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,7 +27,7 @@ use signal_hook::iterator::Signals;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -573,13 +575,13 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
 ///
 /// # Errors
 /// When they do not start.
-pub fn run_mds(config: Option<&Path>, id: u32, place: &Place) -> Result<()> {
+pub fn run_mds(config: Option<&Path>, id: u32, address: Option<IpAddr>, place: &Place) -> Result<()> {
     let mut say = |line: &str| crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
     let named = config.map(|config| Place::new(Some(config.to_owned())).named(place.name().to_owned()));
     let place = named.as_ref().unwrap_or(place);
     match place.ceph() {
-        Some(conf) => Ok(nacre_node::run_mds_on(engines(conf, place.name())?, id, &mut say)?),
-        None => Ok(nacre_node::run_mds(&place.config()?, id, &mut say)?),
+        Some(conf) => Ok(nacre_node::run_mds_on(engines(conf, place.name())?, id, address, &mut say)?),
+        None => Ok(nacre_node::run_mds(&place.config()?, id, address, &mut say)?),
     }
 }
 
@@ -600,6 +602,17 @@ pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem>
         }
         None => Ok(FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, about)?),
     }
+}
+
+/// What the servers of ranks say of themselves, as far as they answer in time.
+///
+/// # Errors
+/// The cluster's configuration cannot be used.
+pub fn figures(place: &Place, holders: Vec<(Rank, FsHolder)>, max: Duration) -> Result<BTreeMap<Rank, FsFigures>> {
+    Ok(match place.ceph() {
+        Some(conf) => nacre_node::inquire_on(&*engines(conf, place.name())?, place.name(), holders, max)?,
+        None => nacre_node::inquire(&place.config_of_running()?, place.name(), holders, max)?,
+    })
 }
 
 /// Ctrl-C and the signal to end, watched from the moment this is made.

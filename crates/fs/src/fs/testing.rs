@@ -1,7 +1,7 @@
 //! For tests: a client with a server, objects and a registry that say what each test wants.
 
 use super::*;
-use nacre_client::{Capabilities, MetaDone, MetaId, MetaWatchId, Refused, WatchNews};
+use nacre_client::{Capabilities, MetaDone, MetaId, MetaWatchId, Refused, Room, WatchNews};
 use nacre_types::{ClientId, Epoch, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Inode};
@@ -66,6 +66,9 @@ pub struct Objects {
     pub taken: Vec<(OpId, Operation)>,
     pub ended: Vec<Completion>,
     pub rests_on: Epoch,
+    /// What still fits, as the cluster says, and which pool was looked at.
+    pub fullness: Option<Room>,
+    pub looked_at: Option<PoolId>,
 }
 impl Objects {
     /// The first of them has been done.
@@ -96,11 +99,15 @@ impl ObjectCluster for Objects {
     fn rest_on(&mut self, epoch: Epoch) {
         self.rests_on = epoch;
     }
+    fn room(&mut self, _: Time, pool: PoolId) -> Room {
+        self.looked_at = Some(pool);
+        self.fullness.unwrap_or(Room::UNKNOWN)
+    }
 }
 
 /// Says that servers have their ranks.
 #[derive(Default)]
-struct Registry {
+pub struct Registry {
     question: Option<MetaId>,
     ranks: u16,
     /// These have none.

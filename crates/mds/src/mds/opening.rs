@@ -37,6 +37,7 @@ impl Mds {
 
     pub(super) fn on_journal(&mut self, at: u64, bytes: &[u8]) {
         let Phase::Reading { object, next, batches } = &mut self.phase else { return };
+        self.lengths.note(at, bytes.len() as u64);
         *object = at + 1;
         let before = *next;
         // An append happens as a whole or not at all: what is not whole is damaged, and what comes behind it was safe.

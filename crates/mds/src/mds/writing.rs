@@ -240,6 +240,7 @@ impl Mds {
     pub(super) fn on_head_written(&mut self) {
         let (first, _) = self.writing.begins;
         self.first = first;
+        self.lengths.cut_off(first);
         let until = first.min(self.writing.gone_below + DELETED_AT_ONCE);
         for object in self.writing.gone_below..until {
             let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Delete {}];

@@ -1,13 +1,14 @@
 //! Commands about the cluster as a whole.
 
 use nacre_types::{ClientId, Entity, Instance, MonId, OsdId};
-use nacre_wire::map::{Change, ClusterMap, MonInfo, Weight};
+use nacre_wire::map::{Change, ClusterMap, MonInfo, Weight, pool_flag};
 use nacre_wire::msg::monitor::Severity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::{COMMANDS, Done, Fields, View, change, pg, pool, read};
 use crate::health::{self, FLAGS};
+use crate::options;
 use crate::osds::INSTANCE_MAX;
 use crate::state::cluster_log::Numbered;
 
@@ -75,12 +76,28 @@ fn space(view: &View<'_>) -> (u64, u64) {
     view.stats.osds().fold((0, 0), |(total, used), (_, stat)| (total + stat.total, used + stat.used))
 }
 
+/// Bytes that can still be written before OSDs count as full: those that take data, each up to
+/// `mon.full_ratio`.
+fn usable(view: &View<'_>) -> u64 {
+    let map = view.map();
+    let ratio = u128::from(options::millionths(map, "mon.full_ratio"));
+    let takes = |osd: &OsdId| map.osds.get(osd).is_some_and(|info| info.weight != Weight::OUT);
+    let osds = view.stats.osds().filter(|(osd, _)| takes(osd));
+    osds.map(|(_, stat)| {
+        let full = u128::from(stat.total) * ratio / 1_000_000;
+        u64::try_from(full).unwrap_or(u64::MAX).saturating_sub(stat.used)
+    })
+    .sum()
+}
+
 pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     let (total, used) = space(view);
+    let usable = usable(view);
     let one = |(id, settings): (&nacre_types::PoolId, &nacre_wire::map::Pool)| {
         let stat = view.stats.pool(*id);
-        // What still fits is bounded by free space over copies; placement decides which OSD fills first.
-        let room = (total - used) / u64::from(settings.size);
+        // Free space over replicas is a bound: placement decides which OSD fills first.
+        let is_full = settings.flags & pool_flag::FULL != 0;
+        let room = if is_full { 0 } else { usable / u64::from(settings.size) };
         let by_quota =
             if settings.quota_bytes > 0 { settings.quota_bytes.saturating_sub(stat.bytes) } else { u64::MAX };
         let mut value = pool::describe(settings);

@@ -30,6 +30,7 @@ use crate::failure::Parted;
 use crate::leader::Ask;
 use crate::meta::overruns::Overruns;
 use crate::nearest::nearest;
+use crate::ranks::Ranks;
 use crate::state::State;
 use crate::stats::Stats;
 
@@ -83,6 +84,8 @@ pub struct View<'a> {
     pub outages: &'a BTreeMap<OsdId, crate::osds::Outage>,
     /// Programs of metadata that the clock ended.
     pub overruns: &'a Overruns,
+    /// Since when ranks of file systems have no server.
+    pub ranks: &'a Ranks,
     /// The monitors.
     pub quorum: Quorum,
     /// The host's clock for what one request may take.

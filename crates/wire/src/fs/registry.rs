@@ -4,6 +4,7 @@
 //!  fs/NAME               FsSettings    made by `fs create`
 //!  fs/NAME/rank.N        FsHolder      goes with its holder's lease
 //!  fs/NAME/rank.N/last   FsHolder      stays: who has to be fenced before another one takes the rank
+//!  fs/@standby/CLIENT    FsHolder      goes with a standby's lease: for health, and for people
 //! ```
 //! Invariant: both holders of a rank are written in one transaction, so `last` is never older.
 
@@ -14,6 +15,8 @@ use nacre_types::{ClientId, Instance, Name, PoolId, Rank};
 
 /// Where all file systems are in the metadata.
 pub const PREFIX: &str = "fs/";
+/// Where the servers are that wait for a rank; no file system can have such a name.
+pub const STANDBYS: &str = "fs/@standby/";
 /// Longest name of a file system in bytes.
 const NAME_MAX: usize = 64;
 
@@ -51,6 +54,12 @@ impl FsHolder {
     pub const fn client(&self) -> ClientId {
         ClientId(self.client)
     }
+}
+
+/// The key by which a standby says that it is there.
+#[must_use]
+pub fn standby_key(client: ClientId) -> Name {
+    Name::from(&*format!("{STANDBYS}{}", client.0))
 }
 
 /// What a key of the metadata is about.
@@ -117,7 +126,12 @@ mod tests {
             assert_eq!(key.of(&name), Name::from(text));
             assert_eq!(FsKey::parse(&Name::from(text)), Some((name.clone(), key)));
         }
-        for other in ["fs", "fsx/home", "fs/home/pins/1", "fs/home/rank.", "fs/home/rank.70000", "fs/home/rank.1/x"] {
+        let standby = standby_key(ClientId(7)).to_string();
+        assert_eq!(standby, "fs/@standby/7");
+        assert!(name_fault("@standby").is_some(), "no file system is called so");
+        for other in
+            [&standby, "fs", "fsx/home", "fs/home/pins/1", "fs/home/rank.", "fs/home/rank.70000", "fs/home/rank.1/x"]
+        {
             assert_eq!(FsKey::parse(&Name::from(other)), None, "{other}");
         }
     }

@@ -929,6 +929,29 @@ pub struct FsPong {
 }
 wire_record!(FsPong version 1 compat 1 { number });
 
+/// A client without a session asks the holder of a rank what the next one would have to do. The answer
+/// is [`FsFigures`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsInquire {
+    /// Which rank: the holder of another one does not answer.
+    pub rank: u16,
+}
+wire_record!(FsInquire version 1 compat 1 { rank });
+
+/// What the next holder of a rank would have to read, and whom it would wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsFigures {
+    /// Objects of the journal from its beginning on.
+    pub objects: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Clients with a session.
+    pub sessions: u32,
+    /// Files that they have open, each once for each client.
+    pub opens: u32,
+}
+wire_record!(FsFigures version 1 compat 1 { objects, bytes, sessions, opens });
+
 /// A wait for a lock has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsLocked {

@@ -212,4 +212,6 @@ messages! {
     94 v 1 compat 1 FsCaps(fs::FsCaps);
     95 v 1 compat 1 FsSync(fs::FsSync);
     96 v 1 compat 1 FsTransaction(transaction::FsTransaction);
+    97 v 1 compat 1 FsInquire(fs::FsInquire);
+    98 v 1 compat 1 FsFigures(fs::FsFigures);
 }

@@ -12,8 +12,8 @@ use nacre_wire::fs::{
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsClient, FsElsewhere,
-    FsEvicted, FsForget, FsForgot, FsGrant, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong,
-    FsReply, FsRequest, FsSafe, FsSession, FsStale, FsSync, FsWelcome,
+    FsEvicted, FsFigures, FsForget, FsForgot, FsGrant, FsInquire, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing,
+    FsPlace, FsPong, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsSync, FsWelcome,
 };
 use nacre_wire::msg::transaction::{FsFact, FsPart, FsStep, FsTransaction};
 use std::collections::BTreeMap;
@@ -213,6 +213,8 @@ pub fn messages() -> Vec<Message> {
         Message::FsForgot(FsForgot { number: 11 }),
         Message::FsPing(FsPing { number: 12 }),
         Message::FsPong(FsPong { number: 12 }),
+        Message::FsInquire(FsInquire { rank: 5 }),
+        Message::FsFigures(figures()),
         Message::FsCaps(caps()),
         Message::FsSync(FsSync { below: 9 }),
         Message::FsTransaction(transaction()),
@@ -251,6 +253,9 @@ fn calls() -> Vec<FsCall> {
     ]
 }
 
+fn figures() -> FsFigures {
+    FsFigures { objects: 2, bytes: 18, sessions: 3, opens: 4 }
+}
 fn quota() -> FsQuota {
     FsQuota { kind: QuotaKind::Files {}, dir: ino(), max: 16, used: 17 }
 }
@@ -318,6 +323,8 @@ pub fn all() -> Vec<Sample> {
         value("record FsForgot v1", FsForgot { number: 11 }),
         value("record FsPing v1", FsPing { number: 12 }),
         value("record FsPong v1", FsPong { number: 12 }),
+        value("record FsInquire v1", FsInquire { rank: 5 }),
+        value("record FsFigures v1", figures()),
         value("record FsReply v1", reply()),
         value("record FsCaps v1", caps()),
         value("record FsSync v1", FsSync { below: 9 }),

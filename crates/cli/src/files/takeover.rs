@@ -1,0 +1,77 @@
+//! What `nacre fs status` says beside which server has which rank: how long another one would take to
+//! take it over, and what the cluster has room for.
+
+use super::Shown;
+use crate::cluster::{Place, Session, host};
+use nacre_types::Rank;
+use nacre_wire::msg::fs::FsFigures;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A server that does not answer within that time may be about to be taken over: the rest is said.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// Measured on one machine (docs/files.md): until a killed server is missed and its rank is taken;
+/// for reading the journal and doing it again; for each client that comes back, and for each file
+/// that those have open.
+const BEGIN_US: u64 = 120_000;
+const MIB_US: u64 = 10_000;
+const SESSION_US: u64 = 1_000;
+const OPEN_US: u64 = 50;
+
+/// How long a standby would take, in milliseconds.
+fn estimate_ms(bytes: u64, sessions: u32, opens: u32) -> u64 {
+    let journal = (u128::from(bytes) * u128::from(MIB_US)) >> 20;
+    let journal = u64::try_from(journal).unwrap_or(u64::MAX);
+    let clients = u64::from(sessions) * SESSION_US + u64::from(opens) * OPEN_US;
+    BEGIN_US.saturating_add(journal).saturating_add(clients) / 1000
+}
+
+/// What each pool has room for.
+pub fn rooms(session: &mut dyn Session) -> BTreeMap<u64, u64> {
+    let Ok(df) = session.command(&json!({ "command": "df" })) else { return BTreeMap::new() };
+    let of_pool = |pool: &Value| Some((pool["id"].as_u64()?, pool["max_available_bytes"].as_u64()?));
+    df["pools"].as_array().into_iter().flatten().filter_map(of_pool).collect()
+}
+
+/// Adds to the rows of a file system's ranks what their servers say, if they do.
+pub fn add(rows: &mut [Value], shown: &Shown, standbys: usize, place: &Place) {
+    let holders = shown.holders.iter().map(|(rank, holder)| (Rank(*rank), holder.clone())).collect();
+    let Ok(figures) = host::figures(place, holders, WAIT) else { return };
+    for (rank, FsFigures { objects, bytes, sessions, opens }) in figures {
+        let Some(row) = rows.iter_mut().find(|row| row["rank"] == json!(rank.0)) else { continue };
+        row["journal_objects"] = json!(objects);
+        row["journal_bytes"] = json!(bytes);
+        row["clients"] = json!(sessions);
+        row["open_files"] = json!(opens);
+        row["takeover"] = json!("no standby");
+        if standbys > 0 {
+            let ms = estimate_ms(bytes, sessions, opens);
+            row["takeover_ms"] = json!(ms);
+            row["takeover"] = json!(format!("{:.1} s", ms as f64 / 1000.0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Killed servers, measured: 0.12 s with 1.3 MB of journal, 0.20 s with 6 MB, 0.24 s with 9.9 MB, 0.15 s with 14.3 MB,
+    /// one mount each; 0.73 s with 10,000 files open.
+    #[test]
+    fn the_estimate_is_near_what_was_measured() {
+        for (bytes, opens, measured) in
+            [(1_315_476, 0, 119), (6_043_999, 0, 204), (9_905_725, 0, 235), (2 << 20, 10_000, 730)]
+        {
+            let ms = estimate_ms(bytes, 1, opens);
+            assert!(ms * 2 >= measured && ms <= measured * 2, "{ms} and {measured}");
+        }
+        assert_eq!(estimate_ms(0, 0, 0), 120);
+        assert!(
+            estimate_ms(u64::MAX, u32::MAX, u32::MAX) > estimate_ms(1 << 40, 1, 1),
+            "it says something of anything"
+        );
+    }
+}

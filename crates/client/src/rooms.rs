@@ -1,0 +1,78 @@
+//! What still fits into pools, as the cluster said last, for services that show it to people.
+//!
+//! ```text
+//!  room ─▶ older than ROOM_AGE? ──no──▶ known, is_new
+//!              └─yes─▶ asked less than ROOM_AGE ago? ──no──▶ ask the monitors: one question for all pools
+//!          ◀── known, not is_new ──┘                            └─ answered, refused ─▶ the next `room` is_new
+//! ```
+//! Invariant: the cluster is asked once in [`ROOM_AGE`] at most, however often services look.
+
+use nacre_types::{PoolId, Time};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What was said longer ago is asked for again when a service looks.
+pub const ROOM_AGE: Duration = Duration::from_secs(2);
+
+/// What still fits into a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that can still be written, as the cluster said last. `None`: it has not said, or there
+    /// is no such pool.
+    pub free: Option<u64>,
+    /// It was asked for within [`ROOM_AGE`], or no newer one is to be had. Else a newer one may come
+    /// with a later turn.
+    pub is_new: bool,
+}
+impl Room {
+    /// No cluster says it.
+    pub const UNKNOWN: Self = Self { free: None, is_new: true };
+}
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Rooms {
+    known: BTreeMap<PoolId, u64>,
+    asked: Option<Time>,
+    waits: bool,
+}
+
+impl Rooms {
+    /// What is known of a pool, and whether the cluster is to be asked now.
+    pub fn look(&mut self, now: Time, pool: PoolId) -> (Room, bool) {
+        let asks = self.asked.is_none_or(|asked| now.since(asked) >= ROOM_AGE);
+        if asks {
+            (self.asked, self.waits) = (Some(now), true);
+        }
+        (Room { free: self.known.get(&pool).copied(), is_new: !self.waits }, asks)
+    }
+    /// The cluster has said what fits into each pool; `None`: it says nothing.
+    pub fn on_said(&mut self, said: Option<BTreeMap<PoolId, u64>>) {
+        self.waits = false;
+        if let Some(said) = said {
+            self.known = said;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cluster_is_asked_once_in_two_seconds_however_often_services_look() {
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        let (mut rooms, pool) = (Rooms::default(), PoolId(3));
+        let (nothing, seven) = (Room { free: None, is_new: false }, Room { free: Some(7), is_new: true });
+        assert_eq!(rooms.look(at(0), pool), (nothing, true));
+        assert_eq!(rooms.look(at(1), pool), (nothing, false), "it is asked already");
+        rooms.on_said(Some(BTreeMap::from([(pool, 7)])));
+        assert_eq!(rooms.look(at(1_999), pool), (seven, false));
+        assert_eq!(rooms.look(at(1_999), PoolId(4)).0, Room::UNKNOWN, "no such pool");
+        let old = Room { is_new: false, ..seven };
+        assert_eq!(rooms.look(at(2_000), pool), (old, true), "what was known is told until then");
+        assert_eq!(rooms.look(at(4_000), pool), (old, true), "the question may be lost");
+        rooms.on_said(None);
+        assert_eq!(rooms.look(at(4_001), pool), (seven, false), "a refusal is no reason to wait or to ask at once");
+    }
+}
