@@ -331,7 +331,7 @@ const ALL: &[Damage] = &[
     damage(
         "a journal's batch",
         |site| {
-            let last = site.memory.all.keys().filter(|key| key.1.name.to_string().starts_with("journal.0.")).last();
+            let last = site.memory.all.keys().rfind(|key| key.1.name.to_string().starts_with("journal.0."));
             let last = last.expect("a journal").clone();
             *site.memory.all.get_mut(&last).expect("it").data.last_mut().expect("bytes") ^= 1;
         },

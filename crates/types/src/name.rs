@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, never required to
@@ -10,7 +11,7 @@ use std::sync::Arc;
 ///
 /// Servers keep millions of them: two words, and an allocation that ends where the bytes do. A slice of the message
 /// that a name came with would have four, and keep all of that in memory.
-#[derive(Clone, Default, Hash)]
+#[derive(Clone, Default)]
 pub struct Name(Option<Arc<[u8]>>);
 
 /// As its bytes. Most names of an object are empty, and empty ones are not handed to `memcmp`: their
@@ -37,6 +38,12 @@ impl Ord for Name {
 impl PartialOrd for Name {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
