@@ -123,7 +123,7 @@ pub enum Command {
         #[arg(long)]
         yes_i_really_mean_it: bool,
     },
-    /// Which server has which rank, how long another one would take to take it over, and what is free.
+    /// Which server has which rank, how long a takeover would take, and what is free.
     Status {
         /// Of this file system only.
         name: Option<String>,

@@ -134,8 +134,8 @@ enum Mds {
         /// What it calls itself: mds.ID.
         #[arg(long)]
         id: u32,
-        /// Address of this host where it listens, on ports that are free [default: that of [[mds]] in cluster.toml,
-        /// or the one by which this host reaches the monitors].
+        /// Address of this host where it listens, on ports that are free [default: that of [[mds]] in
+        /// cluster.toml, or the one by which this host reaches the monitors].
         #[arg(long, value_name = "IP")]
         address: Option<std::net::IpAddr>,
     },

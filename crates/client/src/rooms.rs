@@ -1,9 +1,8 @@
 //! What still fits into pools, as the cluster said last, for services that show it to people.
 //!
 //! ```text
-//!  room ─▶ older than ROOM_AGE? ──no──▶ known, is_new
-//!              └─yes─▶ asked less than ROOM_AGE ago? ──no──▶ ask the monitors: one question for all pools
-//!          ◀── known, not is_new ──┘                            └─ answered, refused ─▶ the next `room` is_new
+//!  look ─▶ asked less than ROOM_AGE ago? ──no──▶ ask the monitors: one question for all pools
+//!              └─yes─▶ what is known; is_new, once that was answered or refused
 //! ```
 //! Invariant: the cluster is asked once in [`ROOM_AGE`] at most, however often services look.
 
@@ -20,8 +19,8 @@ pub struct Room {
     /// Bytes that can still be written, as the cluster said last. `None`: it has not said, or there
     /// is no such pool.
     pub free: Option<u64>,
-    /// It was asked for within [`ROOM_AGE`], or no newer one is to be had. Else a newer one may come
-    /// with a later turn.
+    /// It was asked for within [`ROOM_AGE`], or no newer one is to be had. Else a newer one may
+    /// come with a later turn.
     pub is_new: bool,
 }
 impl Room {

@@ -1,6 +1,6 @@
 //! Asks holders of ranks for their figures, without a session: one that looks must not be a client
-//! that the next holder waits for. (It was one; a server that was killed just after `nacre fs status`
-//! was followed after 6 s, and not 0.1.)
+//! that the next holder waits for. (It was one; a server that was killed just after
+//! `nacre fs status` was followed after 6 s, and not 0.1.)
 //!
 //! ```text
 //!  Inquiry ──FsInquire──▶ each holder ──FsFigures──▶ told     gone, or nothing listens: not told

@@ -20,7 +20,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Bytes and files of the whole file system, the quotas above, and what the cluster has room for.
+    /// Of bytes and files of it all, the quotas above, and what the cluster has room for.
     pub fn of((bytes, files): (u64, u64), quotas: &[FsQuota], free: Option<u64>) -> Self {
         let there = free.unwrap_or(UNKNOWN_BYTES);
         let block = u64::from(BLOCK);

@@ -4,7 +4,7 @@
 //! ```text
 //!  Away ── there are file systems ──▶ Granting ──▶ Saying ──▶ There: the lease is renewed
 //!    ▲── refused, or the lease has ended ─┴───────────┴─────────┘
-//!                    it takes a rank, or stops ──▶ Left: the lease is given back, and with it the key
+//!                    it takes a rank, or stops ──▶ Left: the lease, and with it the key, is gone
 //! ```
 //! Nothing depends on it but what people are told: where there is no room for its requests they are
 //! made later.

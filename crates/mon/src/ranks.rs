@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  registry: settings say which ranks there are; holders' and standbys' keys go with their leases
-//!     └─ each second: what is missing, and since when on this monitor's clock ─▶ longer than GRACE: said
+//!     └─ each second: what is missing, and since when on this monitor's clock ─▶ after GRACE: said
 //! ```
 //! A takeover, and the start of a cluster, leave ranks without a server for a moment; that is not
 //! worth a warning. What is missing is read when it is asked for, so that a check ends with its

@@ -75,8 +75,8 @@ fn status_and_health_of_a_healthy_cluster() {
     assert_eq!(df["pools"][0]["stored_bytes"], json!(24_000));
 }
 
-/// Writes end when an OSD is as full as `mon.full_ratio` says; who asked before that what still fits
-/// was told of room that could not be used.
+/// Writes end when an OSD is as full as `mon.full_ratio` says; those who asked before what still
+/// fits were told of room that could not be used.
 #[test]
 fn what_still_fits_leaves_out_what_no_write_may_take() {
     let mut world = cluster(3);

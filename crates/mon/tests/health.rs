@@ -56,9 +56,10 @@ fn unsaid(world: &mut World, code: &str) {
     assert_eq!(found, None, "{code} is said without its cause");
 }
 
-// ── file systems ──────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── file systems ──────────────────────────────────────────────────────────────────────────────────
 
-/// All calls on a mount hung, since nothing served its file system, and health said that all was well.
+/// All calls on a mount hung, since nothing served its file system, and health said that all was
+/// well.
 #[test]
 fn a_rank_without_a_server_is_said_when_that_lasts() {
     let mut world = cluster(3, 131);

@@ -60,8 +60,8 @@ fn limits(memory: u64) -> MdsLimits {
 }
 
 /// Where the servers of a process listen whose user has not said it: where `cluster.toml` says, or
-/// where this host reaches the monitors from. Those that are reached over loopback are on this host,
-/// and their address will do.
+/// where this host reaches the monitors from. Monitors that are reached over loopback are on this
+/// host, and their address will do.
 fn host_of(config: &Config, id: u32) -> Option<IpAddr> {
     let first = || config.mons.values().find_map(|entry| net::parse(&entry.address));
     let towards = |mon: SocketAddr| match mon.ip() {
@@ -147,8 +147,8 @@ impl Servers {
     }
 }
 
-/// Runs servers of file systems until SIGTERM or SIGINT; they listen on ports of that address of this
-/// host. Lines for people go to `say`.
+/// Runs servers of file systems until SIGTERM or SIGINT; they listen on ports of that address of
+/// this host. Lines for people go to `say`.
 ///
 /// # Errors
 /// [`StartError`].

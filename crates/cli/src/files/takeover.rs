@@ -1,5 +1,5 @@
-//! What `nacre fs status` says beside which server has which rank: how long another one would take to
-//! take it over, and what the cluster has room for.
+//! What `nacre fs status` says beside which server has which rank: how long a takeover would take, and
+//! what the cluster has room for.
 
 use super::Shown;
 use crate::cluster::{Place, Session, host};
@@ -58,7 +58,7 @@ pub fn add(rows: &mut [Value], shown: &Shown, standbys: usize, place: &Place) {
 mod tests {
     use super::*;
 
-    /// Killed servers, measured: 0.12 s with 1.3 MB of journal, 0.20 s with 6 MB, 0.24 s with 9.9 MB, 0.15 s with 14.3 MB,
+    /// Killed servers, measured: 0.12 s with 1.3 MB of journal, 0.20 s with 6 MB, 0.24 s with 9.9 MB,
     /// one mount each; 0.73 s with 10,000 files open.
     #[test]
     fn the_estimate_is_near_what_was_measured() {

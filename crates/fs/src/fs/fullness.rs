@@ -1,7 +1,7 @@
 //! What the cluster still has room for, in the pool of new files' data.
 //!
 //! ```text
-//!  Ask::Room ─▶ waiting ─ each turn ─▶ ObjectCluster::room ─ new, or waited for WAIT ─▶ Given::Room
+//!  Ask::Room ─▶ waiting ─ each turn ─▶ ObjectCluster::room ─ new, or after WAIT ─▶ Given::Room
 //! ```
 //! The objects' client decides when the cluster is asked ([`nacre_client::Rooms`]); callers wait a
 //! moment for its answer, and are told what was known before if there is none.
@@ -9,6 +9,7 @@
 //! Invariant: a call ends at the latest with the first turn after [`WAIT`].
 
 use super::*;
+use nacre_client::Room;
 
 /// So long a caller waits for news.
 const WAIT: Duration = Duration::from_secs(2);
@@ -35,8 +36,9 @@ impl Fs {
             return;
         }
         let settings = self.seek.found().and_then(|found| found.settings.as_ref());
-        let Some(pool) = settings.map(|settings| settings.layout.pool) else { return };
-        let room = objects.room(self.now, pool);
+        // One that was removed has none: its calls would wait for ever, past their deadline.
+        let pool = settings.map(|settings| settings.layout.pool);
+        let room = pool.map_or(Room::UNKNOWN, |pool| objects.room(self.now, pool));
         let (is_new, now) = (room.is_new, self.now);
         let ends = |(_, since): &mut (CallId, Time)| is_new || now.since(*since) >= WAIT;
         for (call, _) in self.fullness.waiting.extract_if(.., ends).collect::<Vec<_>>() {
@@ -49,7 +51,6 @@ impl Fs {
 mod tests {
     use super::super::testing::Client;
     use super::*;
-    use nacre_client::Room;
 
     #[test]
     fn who_asks_for_room_is_told_what_is_new_or_what_was_known() {
@@ -70,5 +71,10 @@ mod tests {
         client.objects.fullness = None;
         let (third, _) = client.ask(Ask::Room);
         assert_eq!(client.ended(), [(third, Ok(Given::Room(None)))], "no cluster says it");
+        client.objects.fullness = Some(old);
+        let (fourth, _) = client.ask(Ask::Room);
+        client.remove_file_system();
+        assert_eq!(client.ended(), [(fourth, Ok(Given::Room(None)))], "it is removed meanwhile");
+        assert!(client.fs.next_deadline() > client.now);
     }
 }

@@ -112,6 +112,7 @@ pub struct Registry {
     ranks: u16,
     /// These have none.
     without: BTreeSet<u16>,
+    is_removed: bool,
 }
 impl Metadata for Registry {
     fn submit(&mut self, _: Time, _: MetaCall) -> Option<MetaId> {
@@ -137,6 +138,9 @@ impl Metadata for Registry {
         let mut pairs = vec![pair(FsKey::Settings, settings.to_bytes())];
         for rank in (0..self.ranks).filter(|rank| !self.without.contains(rank)) {
             pairs.push(pair(FsKey::Rank(Rank(rank)), holder(rank).to_bytes()));
+        }
+        if self.is_removed {
+            pairs.clear();
         }
         if let Some(id) = self.question.take() {
             into.push(MetaDone { id, revision: 1, result: Ok(MetaResult::Ranged { pairs, more: false }) });
@@ -224,6 +228,12 @@ impl Client {
             self.turn(None);
         }
         self.welcome(rank).expect("it greets")
+    }
+    /// There is no such file system any more, says the registry.
+    pub fn remove_file_system(&mut self) {
+        self.registry.is_removed = true;
+        self.fs.seek.look_again(Time::ZERO);
+        (0..3).for_each(|_| self.turn(None));
     }
     /// It has one again.
     pub fn restore_rank(&mut self, rank: u16) {

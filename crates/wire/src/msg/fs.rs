@@ -929,8 +929,8 @@ pub struct FsPong {
 }
 wire_record!(FsPong version 1 compat 1 { number });
 
-/// A client without a session asks the holder of a rank what the next one would have to do. The answer
-/// is [`FsFigures`].
+/// A client without a session asks the holder of a rank what the next one would have to do. The
+/// answer is [`FsFigures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsInquire {
     /// Which rank: the holder of another one does not answer.
