@@ -15,16 +15,20 @@ pub fn processors() -> usize {
 
 /// One line: processors and memory.
 pub fn describe() -> String {
-    let line = |file: &str, name: &str| {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()));
-        value.unwrap_or_else(|| "?".to_owned())
-    };
+    format!("{} × {}, {} GiB", processors(), line("/proc/cpuinfo", "model name"), memory() >> 30)
+}
+/// Bytes of memory that the machine has.
+pub fn memory() -> u64 {
     let memory = line("/proc/meminfo", "MemTotal");
-    let kib: u64 = memory.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-    format!("{} × {}, {} GiB", processors(), line("/proc/cpuinfo", "model name"), kib >> 20)
+    memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+/// What a file of the kernel's says of this; `?`: nothing.
+fn line(file: &str, name: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()));
+    value.unwrap_or_else(|| "?".to_owned())
 }
 
 /// What a program prints; `?` when it does not run.

@@ -435,7 +435,7 @@ impl Names {
     /// A server has answered a look-up: a request for names that are likely to be looked up next.
     pub fn looked_up(&mut self, dir: Ino, how: LookAhead) -> Option<FsCall> {
         let of = self.dirs.get_mut(&dir).filter(|of| of.complete.is_none())?;
-        let (after, bytes_max) = of.ahead.looked_up(how)?;
+        let (after, bytes_max) = of.ahead.looked_up(how, self.max as u64)?;
         Some(FsCall::List { dir, after, bytes_max })
     }
     /// What came of that request.

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::daemon;
 use crate::directory;
 use crate::error::{Error, StartError};
+use crate::machine;
 use crate::reactor::{NodeParts, Reactor};
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
@@ -32,8 +33,11 @@ use std::time::Duration;
 
 /// How long opening one may take.
 const OPEN_MAX: Duration = Duration::from_secs(30);
-/// Names and attributes that a client keeps: some 100 MB.
-const NAMES_MAX: usize = 250_000;
+/// Names and attributes that a client keeps take so many bytes each: 1/32 of the machine's memory has room for them.
+const NAME_BYTES: u64 = 400;
+/// It keeps at least so many (40 MB), and at most so many (400 MB).
+const NAMES_LEAST: usize = 100_000;
+const NAMES_MOST: usize = 1_000_000;
 /// Data of open files that a client keeps, and what of it may be unwritten, in bytes.
 const DATA_MAX: usize = 256 << 20;
 const DIRTY_MAX: usize = 128 << 20;
@@ -487,7 +491,7 @@ fn add_caller(
         about,
         instance,
         unix_ms_at_zero,
-        names_max: NAMES_MAX,
+        names_max: names_max(machine::memory()),
         ahead: LookAhead::default(),
         data_max: DATA_MAX,
         dirty_max: DIRTY_MAX,
@@ -495,6 +499,12 @@ fn add_caller(
     *inbox.client() = Some(fs);
     let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new(), owed_at: Time::MAX };
     add_service(reactor, engines, config, Box::new(caller), client)
+}
+
+/// How many names and attributes a client keeps where there is so much memory, in bytes.
+fn names_max(memory: u64) -> usize {
+    let names = usize::try_from(memory / 32 / NAME_BYTES).unwrap_or(usize::MAX);
+    names.clamp(NAMES_LEAST, NAMES_MOST)
 }
 
 /// Adds a service that is a client of the cluster, and acts under this name.

@@ -10,15 +10,13 @@ use super::mounted::{self, Mount};
 use super::site::Site;
 use crate::bounded::{self, Killed};
 use crate::cluster::Cluster;
-use crate::machine::resident_mib;
+use crate::machine::{self, resident_mib};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 const MILLION: u64 = 1_000_000;
-/// Entries that a server has in memory, at most (`MdsLimits`).
-const KEPT_MAX: f64 = 500_000.0;
 /// Per entry and inode that is kept, in bytes.
 const ENTRY_MAX: f64 = 400.0;
 /// A call of a million costs so many times what one of a hundred thousand does, at most.
@@ -41,7 +39,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         let what = format!("{}: CPU of a call, times that in a directory of 100,000", step(row));
         site.figures.at_most(LINEAR, &what, times, "");
     }
-    note_memory(site, empty, peak);
+    note_memory(site, empty, peak, MILLION);
     mounted::check(site, &cluster)
 }
 
@@ -64,7 +62,7 @@ pub fn run_ten(site: &mut Site) -> Result<()> {
             }
         }
     }
-    note_memory(site, empty, peak);
+    note_memory(site, empty, peak, 10 * MILLION);
 
     let mount = Mount::new(&cluster, &site.dir.join("mount"))?;
     let first = fs::read_dir(mount.dir().join("part-0")).context("listing")?.next().context("a million entries")??;
@@ -127,8 +125,13 @@ fn server_mib(cluster: &Cluster) -> f64 {
     let of = |id| resident_mib(cluster.pid(&format!("mds.{id}")).ok()?).ok();
     (0..mounted::SERVERS).filter_map(of).fold(0.0, f64::max)
 }
-fn note_memory(site: &mut Site, empty: f64, peak: f64) {
+/// Of so many entries a server keeps those for which an eighth of the machine's memory has room
+/// (`limits` in `node/src/servers.rs`).
+fn kept(of: u64) -> u64 {
+    (machine::memory() / 8 / 400).clamp(100_000, 4_000_000).min(of)
+}
+fn note_memory(site: &mut Site, empty: f64, peak: f64, entries: u64) {
     site.figures.note("memory of the server, at most", peak, "MiB");
-    let each = (peak - empty) * f64::from(1 << 20) / KEPT_MAX;
+    let each = (peak - empty) * f64::from(1 << 20) / kept(entries) as f64;
     site.figures.at_most(ENTRY_MAX, "memory per entry and inode that it keeps", each, "B");
 }
