@@ -43,6 +43,8 @@ pub struct Objects {
     done: Vec<Completion>,
     /// Operations that were done.
     pub count: u64,
+    /// The server is to die when so many were.
+    pub crash_at: Option<u64>,
     /// Fences that are asked for: taken, but for so many that are refused first. `None`: it cannot.
     pub fences_refused: Option<usize>,
     pub fences: Vec<(OpId, ClientId, Instance)>,
@@ -54,9 +56,12 @@ impl Objects {
     pub fn new() -> Self {
         Self { room: 8, ..Self::default() }
     }
-    /// The first `n` operations under way are done.
+    /// The first `n` operations under way are done, but none after the server's death.
     pub fn work(&mut self, n: usize) {
         for _ in 0..n.min(self.queue.len()) {
+            if self.crash_at.is_some_and(|at| self.count >= at) {
+                return;
+            }
             let (id, operation) = self.queue.pop_front().expect("counted");
             let result = self.perform(&operation);
             self.done.push(Completion { id, result });
@@ -67,6 +72,10 @@ impl Objects {
         let (id, ..) = self.fences.remove(0);
         let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
         self.done.push(Completion { id, result: if well { Ok(done) } else { Err(Failure::Unknown) } });
+    }
+    /// Whether the server dies now; once.
+    pub fn is_crash_due(&mut self) -> bool {
+        self.crash_at.take_if(|at| self.count >= *at).is_some()
     }
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.done.is_empty()

@@ -3,7 +3,10 @@
 use std::process::Command;
 
 fn sim(arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).output().expect("the simulator starts");
+    said(env!("CARGO_BIN_EXE_sim"), arguments)
+}
+fn said(program: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program).args(arguments).output().expect("the simulator starts");
     (output.status.success(), String::from_utf8(output.stdout).expect("prints text"))
 }
 
@@ -19,6 +22,17 @@ fn the_same_seed_gives_the_same_bytes_in_two_processes() {
         assert_eq!(digest.len(), 32);
     }
     assert_ne!(sim(&["--seed", "3"]).1, sim(&["--seed", "26"]).1);
+}
+
+/// The same of file systems.
+#[test]
+fn the_same_seed_of_files_gives_the_same_bytes_in_two_processes() {
+    let files = |seed| said(env!("CARGO_BIN_EXE_files"), &["--seed", seed]);
+    let (first, second, other) = (files("3"), files("3"), files("5"));
+    assert!(first.0 && other.0, "{} {}", first.1, other.1);
+    assert_eq!(first, second);
+    let digest = |said: &str| said.split("digest: ").nth(1).and_then(|rest| rest.split(',').next()).map(str::to_owned);
+    assert!(digest(&first.1).is_some_and(|digest| digest != "0") && digest(&first.1) != digest(&other.1), "{first:?}");
 }
 
 /// Seeds that found something once; what they found is told where it was mended. Kept because they

@@ -18,6 +18,7 @@ fn main() {
     for seed in from..from + seeds {
         match std::panic::catch_unwind(|| files::run(seed, verbose)) {
             Ok(report) => {
+                sum.digest ^= report.digest;
                 sum.requests += report.requests;
                 sum.batches += report.batches;
                 sum.takeovers += report.takeovers;
