@@ -62,7 +62,7 @@ const SEEDS_FOR_BORDERS: u64 = 200;
 /// Seeds do not know of each other: a process per core, each with a part of them. Many seeds must
 /// come to every limit and rare path.
 fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
-    let (failed, crossed) = on_all_cores(workspace, false, |core, cores| {
+    let (failed, crossed) = on_all_cores(workspace, "sim", false, |core, cores| {
         let (from, to) = (seeds * core / cores, seeds * (core + 1) / cores);
         ["--from", &from.to_string(), "--seeds", &(to - from).to_string(), "--borders"].map(str::to_owned).to_vec()
     })?;
@@ -85,17 +85,18 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
 /// lines that say what failed, and what was counted of borders.
 fn on_all_cores(
     workspace: &Workspace,
+    program: &str,
     planted: bool,
     arguments: impl Fn(u64, u64) -> Vec<String>,
 ) -> Result<(Vec<String>, BTreeMap<String, u64>)> {
     let features: &[&str] = if planted { &["--features", "mutants"] } else { &[] };
-    cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).args(features).run()?;
-    let binary = workspace.target.join("release/sim");
+    cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", program]).args(features).run()?;
+    let binary = workspace.target.join("release").join(program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let mut running = Vec::new();
     for core in 0..cores {
         let arguments = arguments(core, cores);
-        println!("$ sim {}", arguments.join(" "));
+        println!("$ {program} {}", arguments.join(" "));
         let mut child = Command::new(&binary).args(arguments).stdout(Stdio::piped()).spawn();
         let output = child.as_mut().ok().and_then(|child| child.stdout.take());
         let child = child.with_context(|| format!("{} does not start", binary.display()))?;
@@ -133,7 +134,7 @@ fn show_and_count(output: impl Read) -> (Vec<(String, u64)>, Vec<String>) {
 }
 
 /// Every planted bug must be caught: those of stores, monitors and clients by the stories of their
-/// crates, the others by the simulator.
+/// crates, those of OSDs and of file systems by their simulators.
 ///
 /// # Errors
 /// When one is not, or there is no simulator.
@@ -144,8 +145,12 @@ pub fn mutants() -> Result<()> {
         cargo(["test", "--locked", "--package", role, "--features", "mutants", "--test", "mutants"]).run()?;
     }
     let part = |core, cores| vec!["--mutants".to_owned(), "--part".to_owned(), format!("{core}/{cores}")];
-    match on_all_cores(&workspace, true, part)? {
-        (failed, _) if failed.is_empty() => Ok(()),
-        (failed, _) => bail!("planted bugs survived: {}", failed.join("; ")),
+    let mut survived = Vec::new();
+    for program in ["files", "sim"] {
+        survived.extend(on_all_cores(&workspace, program, true, part)?.0);
+    }
+    match &survived[..] {
+        [] => Ok(()),
+        survived => bail!("planted bugs survived: {}", survived.join("; ")),
     }
 }

@@ -55,6 +55,7 @@ use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
 use crate::file::{File, Foretold, Tells};
 use crate::lent::Lent;
+use crate::mutants::{Mutant, mutant};
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
 use crate::places::Places;
@@ -426,7 +427,7 @@ impl Fs {
             }
             Message::FsCaps(caps) => self.on_caps(rank, caps, out),
             Message::FsForget(forget) => {
-                forget.items.iter().for_each(|item| self.names.forget(item));
+                forget.items.iter().filter(|_| !mutant(Mutant::NamesKept)).for_each(|item| self.names.forget(item));
                 self.forgets.push((rank, forget.number));
                 self.take_back();
                 self.say_forgotten(out);

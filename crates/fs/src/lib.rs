@@ -13,6 +13,7 @@ mod file;
 mod fs;
 mod inquiry;
 mod lent;
+mod mutants;
 mod names;
 mod pieces;
 mod places;
@@ -26,3 +27,6 @@ pub use ahead::LookAhead;
 pub use ask::{Ask, CallId, Given, Outcome};
 pub use fs::{Fs, FsConfig, State};
 pub use inquiry::Inquiry;
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};

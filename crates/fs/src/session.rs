@@ -14,6 +14,7 @@
 //! Invariants: numbers grow; each request is answered to its maker once; what has a number is kept
 //! until its answer is safe; none is sent that the server's window does not reach.
 
+use crate::mutants::{Mutant, mutant};
 use nacre_role::Output;
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::Message;
@@ -339,7 +340,7 @@ impl Session {
         let is_first = sent.told.is_none();
         let call = sent.call.clone();
         keep &= number >= self.doubtful;
-        if safe {
+        if safe || mutant(Mutant::UnsafeForgotten) {
             self.sent.remove(&number);
             self.let_go(now, out);
         } else {

@@ -18,6 +18,7 @@ pub mod journal;
 mod lease;
 pub mod locks;
 pub mod mds;
+mod mutants;
 mod overlay;
 mod peers;
 mod removing;
@@ -29,3 +30,7 @@ mod standby;
 mod transactions;
 pub mod tree;
 pub mod writers;
+
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};

@@ -47,6 +47,7 @@ use crate::evaluate::errno::{EDQUOT, EIO, ESTALE};
 use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
+use crate::mutants::{Mutant, mutant};
 use crate::overlay::Overlay;
 use crate::removing::Removing;
 use crate::shares::Shares;
@@ -801,7 +802,7 @@ impl Mds {
         }
         let mut reply = FsReply {
             number,
-            safe: !changed,
+            safe: !changed || mutant(Mutant::SafeTooEarly),
             stamp,
             place,
             keep: false,

@@ -13,6 +13,7 @@
 //! cache after something new was shown to anyone.
 
 use crate::change::Change;
+use crate::mutants::{Mutant, mutant};
 use crate::tree::{Found, Tree};
 use nacre_types::{ClientId, Ino};
 use nacre_wire::msg::fs::{FsForget, FsStale};
@@ -176,7 +177,7 @@ impl Shares {
 
     /// Whether that is forgotten.
     pub fn is_met(&self, (client, number): &Wait) -> bool {
-        self.clients.get(client).is_none_or(|told| told.forgot >= *number)
+        self.clients.get(client).is_none_or(|told| told.forgot >= *number) || mutant(Mutant::ForgettingNotAwaited)
     }
     /// Clients that have something to forget, and have not said that it is done.
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {

@@ -69,7 +69,7 @@ impl Fs {
         let Some(file) = self.files.get(&ino) else { return };
         if let Some((number, cap)) = file.recall
             && file.writes == 0
-            && self.is_written(ino, out)
+            && (self.is_written(ino, out) || mutant(Mutant::GivenBackUnwritten))
         {
             self.comply(ino, number, out);
             let file = self.files.get_mut(&ino).expect("just seen");
@@ -77,7 +77,7 @@ impl Fs {
             // What it has said of what it writes counts no more, also if it goes on.
             file.closes(self.sessions.next());
             file.lower(cap);
-            if cap < (FsCap::Cache {}) {
+            if cap < (FsCap::Cache {}) && !mutant(Mutant::DataKept) {
                 self.cache.drop_clean(ino);
             }
         }
@@ -108,7 +108,9 @@ impl Fs {
             // What has not begun is done in the new session.
             file.alone = Alone::No;
             file.put_back_appends(*ino, &mut self.queue);
-            self.cache.forget(*ino);
+            if !mutant(Mutant::EvictedDataKept) {
+                self.cache.forget(*ino);
+            }
         }
     }
 }

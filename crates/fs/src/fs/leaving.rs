@@ -90,7 +90,7 @@ impl Fs {
     /// Leaves, if nothing is left to do, or there is no more time.
     pub(super) fn leave(&mut self, out: &mut Vec<Output>) {
         let Leaving::By(at) = self.leaving else { return };
-        if self.now < at && self.owes() {
+        if self.now < at && self.owes() && !mutant(Mutant::LeftAtOnce) {
             // Answers wait for the journal otherwise.
             self.sessions.hurry_all(out);
             return;

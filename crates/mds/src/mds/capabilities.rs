@@ -73,6 +73,9 @@ impl Mds {
     }
     /// Whether another client has not said yet how large a file is.
     fn waits_for_writer(&mut self, client: ClientId, number: u64, ino: Ino) -> bool {
+        if mutant(Mutant::WriterNotAsked) {
+            return false;
+        }
         match self.capabilities.looks.get(&(client, number)).copied() {
             Some((writer, number)) => !self.caps.is_answered(ino, writer, number),
             None => {

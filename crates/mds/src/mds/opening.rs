@@ -90,13 +90,13 @@ impl Mds {
         }
         self.transactions.on_inherited();
         // Numbers that were told and are in no batch come with what is sent again.
-        let serial = if is_new { serial } else { serial + EARLY_MAX };
+        let serial = if is_new || mutant(Mutant::NumbersReused) { serial } else { serial + EARLY_MAX };
         self.journal = Journal::behind(next, object, serial, self.config.limits.journal_object_bytes);
         // The next holder is to see from where on this one told numbers, or both would tell the same.
         self.since = self.journal.announce();
         self.hurry();
         self.caps.number_from(self.since << 24);
-        self.expected = self.sessions.keys().copied().collect();
+        self.expected = self.sessions.keys().copied().filter(|_| !mutant(Mutant::ClientsNotAwaited)).collect();
         self.quiet_until = self.now + GRACE;
         self.tells_first = true;
         self.probe_forgotten();
@@ -116,7 +116,7 @@ impl Mds {
     fn inherit_answer(&mut self, answered: Answered, batch: u64) {
         let Answered { client, instance, safe_below, reply } = answered;
         let session = self.sessions.get_mut(&client).filter(|session| session.instance == instance);
-        let Some(session) = session else { return };
+        let Some(session) = session.filter(|_| !mutant(Mutant::AnswersForgotten)) else { return };
         session.safe_below = session.safe_below.max(safe_below);
         let kept = Kept { reply, batch: Some(batch), after: sharing::After::default(), inherited: true };
         session.answers.insert(kept.reply.number, kept);

@@ -115,7 +115,7 @@ impl Probing {
 impl Mds {
     /// A client executes nothing any more: what it had open for writing is looked at.
     pub(super) fn begin_probing(&mut self, client: ClientId) {
-        let files = self.writers.of(client).into_iter().collect();
+        let files = self.writers.of(client).into_iter().filter(|_| !mutant(Mutant::NothingProbed)).collect();
         self.probing.clients.insert(client, files);
     }
     /// The same for all who had a file open when a repair ended their sessions.

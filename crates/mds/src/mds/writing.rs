@@ -225,8 +225,8 @@ impl Mds {
             clients,
             answers,
             stale: stale.into_iter().collect(),
-            writers: self.writers.all(),
-            transactions: self.transactions.all(safe),
+            writers: if mutant(Mutant::WritersUnnamed) { Vec::new() } else { self.writers.all() },
+            transactions: if mutant(Mutant::TransactionsUnnamed) { Vec::new() } else { self.transactions.all(safe) },
             fenced: self.all_fenced(),
         };
         let bytes = head.to_bytes();

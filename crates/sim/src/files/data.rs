@@ -72,6 +72,15 @@ impl Diary {
         self.entries.len() - 1
     }
 
+    /// A client was told how large the file is: what lies beyond that was not written when it looked.
+    fn looked(&mut self, now: u64, client: ClientId, file: usize, reading: Reading, size: u64) {
+        let first = reading.first.max(size.div_ceil(BLOCK));
+        let count = (reading.first + reading.count).saturating_sub(first);
+        let begun = self.entries[reading.entry].begun;
+        let entry = self.begin(begun, client, file, first, None);
+        (self.entries[entry].values, self.entries[entry].ended) = (vec![None; count as usize], Some(now));
+    }
+
     /// A client died, or was told that it came too late (`evicted`).
     pub fn on_lost(&mut self, client: ClientId, evicted: bool) {
         let own: Vec<u64> = self.doubtful(client).flat_map(|entry| entry.values.iter().copied().flatten()).collect();
@@ -181,8 +190,8 @@ impl Data {
         let blocks = MORE * (1 + now / SECOND);
         let first = blocks.saturating_sub(rng.between(1, 6));
         let Some((ino, write)) = self.open[file] else {
-            // What was asked when it was open may still be under way.
-            if !is_used {
+            // What was asked when it was open may still be under way. Others have it alone now and then.
+            if !is_used && rng.one_in(8) {
                 let write = rng.one_in(2);
                 self.asked.insert(
                     begin(Ask::Names(make(self.dirs[file % self.dirs.len()], &format!("data.{file}"), write))),
@@ -192,9 +201,11 @@ impl Data {
             return;
         };
         let (ask, doing) = match rng.below(20) {
-            0 if !is_used => (Ask::Names(FsCall::Close { ino, write, size: 0, mtime: Stamp::default() }), Doing::Close),
-            0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
-            2..10 if write => {
+            0..2 if !is_used => {
+                (Ask::Names(FsCall::Close { ino, write, size: 0, mtime: Stamp::default() }), Doing::Close)
+            }
+            0..3 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
+            3..11 if write => {
                 diary.last_value += 1;
                 let (value, count) = (diary.last_value, if first.is_multiple_of(2) { rng.between(1, 2) } else { 1 });
                 let data = Bytes::from(value.to_le_bytes().repeat((count * BLOCK / 8) as usize));
@@ -232,7 +243,8 @@ impl Data {
                 let before = |one: &Entry| one.is_write && one.ended.is_some_and(|ended| ended <= *begun);
                 own.filter(|one| before(one)).for_each(|one| one.sure = true);
             }
-            (Doing::Look(reading), Ok(Given::Answer(FsAnswer::Node { .. }))) => {
+            (Doing::Look(reading), Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
+                diary.looked(now, self.client, file, *reading, node.inode.size);
                 // One at a time; another one is as if it had not been.
                 self.looked.get_or_insert((file, *reading));
             }

@@ -36,6 +36,8 @@ const HEALED: u64 = 120 * SECOND;
 /// And what was answered is safe after so long.
 const SETTLE: u64 = 10 * SECOND;
 pub(super) const METADATA: PoolId = PoolId(1);
+/// So long a client waits for the end of what its programs have begun.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Clients that take longer to leave, by their clocks, may not have said all.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 const DATA: PoolId = PoolId(2);
@@ -76,6 +78,27 @@ pub struct Report {
     pub refused: u64,
 }
 
+impl Report {
+    /// Of several runs.
+    pub fn add(&mut self, other: &Self) {
+        self.digest ^= other.digest;
+        self.requests += other.requests;
+        self.batches += other.batches;
+        self.takeovers += other.takeovers;
+        self.deaths += other.deaths;
+        self.evictions += other.evictions;
+        self.own += other.own;
+        self.data += other.data;
+        self.appends += other.appends;
+        self.at_once += other.at_once;
+        self.above += other.above;
+        self.relics += other.relics;
+        self.left += other.left;
+        self.across += other.across;
+        self.refused += other.refused;
+    }
+}
+
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Role {
     Server(Box<Server>),
@@ -102,8 +125,19 @@ struct Node {
     /// It stands still until then.
     still: u64,
     wake: u64,
-    /// A client that was told to stop: when, by its clock.
-    leaving: Option<Time>,
+    leaving: Leaving,
+}
+
+/// How far a client has come that is to stop: times are its clock's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// Its programs begin nothing any more, since then.
+    Ending(Time),
+    /// It was told, then.
+    Told(Time),
+    /// It has said all.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -155,6 +189,8 @@ enum Event {
     PowerCut(ClientId),
     /// A client that has left ends.
     End(ClientId),
+    /// A connection over which nothing came any more breaks.
+    Break((ClientId, ClientId)),
     Overtaken {
         who: ClientId,
         until: u64,
@@ -186,6 +222,8 @@ struct World {
     stalled: BTreeMap<ClientId, u64>,
     /// No messages between these until then.
     cuts: BTreeMap<(ClientId, ClientId), u64>,
+    /// Connections over which nothing comes any more, though neither side has heard of it.
+    lost: BTreeSet<(ClientId, ClientId)>,
     /// What comes after what: messages of a pair, operations of a client on an object.
     after: BTreeMap<(ClientId, Vec<u8>), u64>,
     judge: Judge,
@@ -277,6 +315,7 @@ impl World {
             conns: BTreeMap::new(),
             stalled: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            lost: BTreeSet::new(),
             after: BTreeMap::new(),
             judge: Judge::new(&tops),
             tops,
@@ -422,6 +461,7 @@ impl World {
             Event::PowerCut(who) => self.cut_power(who),
             Event::End(who) if self.nodes.contains_key(&who) => self.kill(who),
             Event::End(_) => {}
+            Event::Break(key) => self.break_off(key),
             Event::Expire => {
                 if self.schedule.now >= self.minority_until {
                     self.registry.expire(self.schedule.now);
@@ -434,6 +474,7 @@ impl World {
                 self.note(|| "faults end".to_owned());
                 self.faults = false;
                 self.cuts.clear();
+                std::mem::take(&mut self.lost).into_iter().for_each(|key| self.break_off(key));
                 self.stalled.clear();
                 self.minority_until = 0;
                 self.slow_until = 0;
@@ -495,12 +536,18 @@ impl World {
         node.wake = u64::MAX;
         let local = self.local(&node);
         let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
+        if let (Leaving::Ending(since), Role::Client { own, .. }) = (node.leaving, &node.role)
+            && (!own.is_waiting() || local.since(since) > PATIENCE)
+        {
+            inputs.push(Input::Stopping);
+            node.leaving = Leaving::Told(local);
+        }
         inputs.push(Input::Tick);
         let mut out = Vec::new();
         let mut ended = Vec::new();
         if let Role::Client { fs, kernel, own, data, log, seen, calls } = &mut node.role {
             let (mounted, hurries) = (self.rng.one_in(2), self.rng.one_in(2));
-            let works = self.works && node.leaving.is_none();
+            let works = self.works && node.leaving == Leaving::No;
             let looks = if mounted && works { kernel.any(local, &mut self.rng) } else { None };
             let mut begin = |ask: Ask| {
                 let above = kernel.answer(local, &ask).filter(|_| mounted);
@@ -636,10 +683,11 @@ impl World {
 
     /// A client that was told to stop and has nothing more to say ends.
     fn on_left(&mut self, node: &mut Node, local: Time) {
-        let (Some(since), Role::Client { fs, own, .. }) = (node.leaving, &mut node.role) else { return };
+        let (Leaving::Told(since), Role::Client { fs, own, .. }) = (node.leaving, &mut node.role) else { return };
         if nacre_client::Service::is_leaving(&**fs) {
             return;
         }
+        node.leaving = Leaving::Gone;
         // What it did not come to it leaves to its server.
         if local.since(since) < LEAVES_WITHIN {
             own.on_left();
@@ -695,6 +743,9 @@ impl World {
             }
             self.conns.insert(key, self.next_conn);
             self.next_conn += 1;
+        }
+        if self.lost.contains(&key) {
+            return;
         }
         let conn = self.conns[&key];
         self.report.requests += u64::from(matches!(message, Message::FsRequest(_)));
@@ -811,7 +862,7 @@ impl World {
             drift: self.rng.below(201) as i64 - 100,
             still: 0,
             wake: u64::MAX,
-            leaving: None,
+            leaving: Leaving::No,
         };
         self.note(|| format!("{id} starts in {slot}"));
         self.slots[slot] = Some(node.id);
@@ -830,6 +881,7 @@ impl World {
         let broken: Vec<_> = self.conns.keys().filter(|(one, other)| *one == id || *other == id).copied().collect();
         for key in broken {
             self.conns.remove(&key);
+            self.lost.remove(&key);
             let other = if key.0 == id { key.1 } else { key.0 };
             let at = self.schedule.now + self.rng.below(300 * MS);
             self.schedule.push(at, Event::Broken { who: other, peer: id, absent: false });
@@ -855,7 +907,7 @@ impl World {
                 if let Some(id) = self.slots[slot] {
                     if slot >= self.servers {
                         self.report.deaths += 1;
-                        if self.rng.one_in(2) {
+                        if self.rng.below(3) > 0 {
                             return self.stop(id);
                         }
                     }
@@ -879,11 +931,12 @@ impl World {
                     let until = now + self.rng.between(10 * MS, 10 * SECOND);
                     self.cuts.insert(key, until);
                     self.note(|| format!("{one} and {other} are cut off from each other"));
-                    if self.conns.remove(&key).is_some() {
-                        for (who, peer) in [(one, other), (other, one)] {
-                            let at = now + self.rng.below(SECOND);
-                            self.schedule.push(at, Event::Broken { who, peer, absent: false });
-                        }
+                    if self.rng.one_in(3) && self.conns.contains_key(&key) {
+                        // Neither hears of it for long.
+                        self.lost.insert(key);
+                        self.schedule.push(now + self.rng.below(15 * SECOND), Event::Break(key));
+                    } else {
+                        self.break_off(key);
                     }
                 }
             }
@@ -904,15 +957,24 @@ impl World {
         }
     }
 
-    /// A client is told to stop.
+    /// A client is to stop: once its program's call has ended.
     fn stop(&mut self, id: ClientId) {
         let node = self.nodes.get_mut(&id).expect("it has a slot");
-        if node.leaving.is_none() {
-            let at = self.schedule.now;
+        if node.leaving == Leaving::No {
             let local = self.local(&self.nodes[&id]);
-            self.note(|| format!("{id} is told to stop at {at}"));
-            self.nodes.get_mut(&id).expect("just seen").leaving = Some(local);
-            self.give(id, Input::Stopping);
+            self.note(|| format!("{id} is to stop"));
+            self.nodes.get_mut(&id).expect("just seen").leaving = Leaving::Ending(local);
+        }
+    }
+
+    /// A connection breaks, if there is one, which both sides see.
+    fn break_off(&mut self, key: (ClientId, ClientId)) {
+        self.lost.remove(&key);
+        if self.conns.remove(&key).is_some() {
+            for (who, peer) in [key, (key.1, key.0)] {
+                let at = self.schedule.now + self.rng.below(SECOND);
+                self.schedule.push(at, Event::Broken { who, peer, absent: false });
+            }
         }
     }
 

@@ -1,0 +1,16 @@
+//! Plausible bugs of a client, switched on one at a time at run time to prove that the simulator notices (`./x mutants`).
+
+nacre_types::planted_bugs! {
+    /// A request is forgotten when it is answered, not when it is safe.
+    UnsafeForgotten,
+    /// The right to write later is given back before what is dirty is written.
+    GivenBackUnwritten,
+    /// Data is kept when the right to that is given back.
+    DataKept,
+    /// Names are kept that the server says to forget.
+    NamesKept,
+    /// A client leaves before its files are closed.
+    LeftAtOnce,
+    /// An evicted client goes on with the data that it had kept.
+    EvictedDataKept,
+}
