@@ -17,9 +17,10 @@
 
 use crate::config::Config;
 use crate::error::StartError;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -314,11 +315,11 @@ pub fn holder_of(file: &File, text: &str) -> Option<u32> {
     if hint == Some(me) {
         return hint;
     }
-    let lock = file.metadata().ok()?;
+    let lock = identity(file, c"", AtFlags::EMPTY_PATH)?;
     let has_open = |pid: u32| {
         let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut found = entries.filter_map(|entry| std::fs::metadata(entry.path()).ok());
-        found.any(|open| (open.dev(), open.ino()) == (lock.dev(), lock.ino()))
+        let mut found = entries.filter_map(|entry| identity(CWD, entry.path(), AtFlags::empty()));
+        found.any(|open| open == lock)
     };
     if let Some(pid) = hint.filter(|pid| has_open(*pid)) {
         return Some(pid);
@@ -326,6 +327,13 @@ pub fn holder_of(file: &File, text: &str) -> Option<u32> {
     let all = std::fs::read_dir("/proc").ok()?.flatten();
     let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.find(|pid| *pid != me && has_open(*pid))
+}
+
+/// Which file it is, as this machine knows: file systems are not asked. One of a mount whose process or server does not
+/// answer would hold up who asks, for good, and what other processes have open may lie anywhere.
+fn identity(dir: impl AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> Option<(u32, u32, u64)> {
+    let found = statx(dir, path, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
 }
 
 /// Pid files of daemons that do not run: left over by a crash.
