@@ -11,6 +11,10 @@ use std::time::Duration;
 pub trait Files: Send + Sync + 'static {
     /// Begins a call, and has `answer` called at its end, on another thread or at once.
     fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static);
+    /// The same for a call that the kernel did not make: it forgets what that changes.
+    fn ask_beside(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        self.ask(ask, answer);
+    }
     /// For how long the kernel may show attributes that a call was just answered with, without asking.
     fn lend(&self, _: &FsNode) -> Duration {
         Duration::ZERO
@@ -39,6 +43,9 @@ impl MountClient {
 impl Files for MountClient {
     fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         if self.keeps() { self.files.ask_as_keeper(ask, answer) } else { self.files.ask(ask, answer) }
+    }
+    fn ask_beside(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        self.files.ask(ask, answer);
     }
     fn lend(&self, node: &FsNode) -> Duration {
         if self.keeps() { self.files.lend(node) } else { Duration::ZERO }

@@ -10,6 +10,7 @@ use crate::kept::Kept;
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
 use crate::room::{BLOCK, Room};
+use crate::set_ids::{self, SetIds};
 use crate::{answers, attr, xattr};
 use bytes::Bytes;
 use fuser::{
@@ -24,7 +25,7 @@ use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::inode::{ACL_ACCESS, S_ISGID};
 use nacre_wire::fs::quota::DirAttr;
 use nacre_wire::fs::{FileKind, FsLock, Stamp};
-use nacre_wire::msg::fs::{FsCall, FsNode};
+use nacre_wire::msg::fs::{FsCall, FsChanges, FsNode};
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::io;
@@ -56,6 +57,7 @@ pub struct Gateway<F> {
     /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say that a kernel takes.
     asks: [Arc<AtomicU32>; 2],
     locks: Locks,
+    set_ids: Arc<SetIds>,
     /// How the kernel is to treat files that are opened.
     how: FopenFlags,
     /// Dropped with this: the holder of its other end learns that the session has ended.
@@ -66,26 +68,31 @@ impl<F: Files + Clone> Gateway<F> {
     /// One for a session; `ended` is dropped with it.
     pub fn new(files: F, kept: Arc<Kept>, ended: Sender<Infallible>) -> Self {
         let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
-        Self { files, kept, asks, locks: Locks::default(), how: FopenFlags::empty(), _ended: ended }
+        let (locks, set_ids) = (Locks::default(), Arc::default());
+        Self { files, kept, asks, locks, set_ids, how: FopenFlags::empty(), _ended: ended }
     }
 
     fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
         self.files.ask(Ask::Names(call), then);
     }
     fn entry(&self, call: FsCall, reply: ReplyEntry) {
-        let (files, kept) = (self.files.clone(), Arc::clone(&self.kept));
+        let (files, kept, set_ids) = (self.files.clone(), Arc::clone(&self.kept), Arc::clone(&self.set_ids));
         self.names(call, move |outcome| match answers::node(outcome) {
             Ok(node) => {
                 kept.looked_up(node.inode.ino);
+                set_ids.note(&node.inode);
                 reply.entry_with_ttls(&files.lend(&node), &ENTRY_TTL, &attr::attr(&node), GENERATION);
             }
             Err(why) => reply.error(why),
         });
     }
     fn attributes(&self, call: FsCall, reply: ReplyAttr) {
-        let files = self.files.clone();
+        let (files, set_ids) = (self.files.clone(), Arc::clone(&self.set_ids));
         self.names(call, move |outcome| match answers::node(outcome) {
-            Ok(node) => reply.attr(&files.lend(&node), &attr::attr(&node)),
+            Ok(node) => {
+                set_ids.note(&node.inode);
+                reply.attr(&files.lend(&node), &attr::attr(&node));
+            }
             Err(why) => reply.error(why),
         });
     }
@@ -101,6 +108,24 @@ impl<F: Files + Clone> Gateway<F> {
             }
             Ok(_) => reply.error(Errno::ENODATA),
             Err(why) => reply.error(why),
+        });
+    }
+    /// Goes on once a write by this user has taken off what it takes off a file.
+    fn before_write(&self, by: &Request, ino: Ino, then: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        if !self.set_ids.concern(ino, by.uid()) {
+            return then(Ok(()));
+        }
+        let (files, set_ids) = (self.files.clone(), Arc::clone(&self.set_ids));
+        self.names(FsCall::Stat { ino }, move |outcome| {
+            let node = match answers::node(outcome) {
+                Ok(node) => node,
+                Err(why) => return then(Err(why)),
+            };
+            let Some(mode) = set_ids::without(&node.inode) else { return then(Ok(())) };
+            let changes = FsChanges { mode: Some(mode), ..FsChanges::default() };
+            files.ask_beside(Ask::Names(FsCall::Set { ino, changes }), move |outcome| {
+                then(answers::node(outcome).map(|node| set_ids.note(&node.inode)));
+            });
         });
     }
     fn empty(&self, ask: Ask, reply: ReplyEmpty) {
@@ -367,10 +392,11 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     ) {
         let new = New { umask, ..New::plain(FileKind::File {}, mode, owner(by)) };
         let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
-        let kept = Arc::clone(&self.kept);
+        let (kept, set_ids) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids));
         self.names(new.call(number(parent), calls::name(name), open), move |outcome| match answers::node(outcome) {
             Ok(node) => {
                 kept.looked_up(node.inode.ino);
+                set_ids.note(&node.inode);
                 // The library has one time for the name and the attributes: the name's.
                 reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, HANDLE, how);
             }
@@ -399,7 +425,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     fn write(
         &self,
-        _: &Request,
+        by: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -416,15 +442,19 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         // Pages of a mapping go where they belong.
         let appends = calls::appends(flags) && !from.contains(WriteFlags::FUSE_WRITE_CACHE);
         let ask = if appends { Ask::Append { ino, data } } else { Ask::Write { ino, offset, data } };
-        self.files.ask(ask, move |outcome| match answers::done(outcome) {
-            Ok(()) => reply.written(length),
+        let files = self.files.clone();
+        self.before_write(by, ino, move |may| match may {
+            Ok(()) => files.ask(ask, move |outcome| match answers::done(outcome) {
+                Ok(()) => reply.written(length),
+                Err(why) => reply.error(why),
+            }),
             Err(why) => reply.error(why),
         });
     }
 
     fn fallocate(
         &self,
-        _: &Request,
+        by: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -433,20 +463,25 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyEmpty,
     ) {
         let (ino, end) = (number(ino), offset.saturating_add(length));
-        match calls::allocate(mode) {
+        let files = self.files.clone();
+        self.before_write(by, ino, move |may| match may.and_then(|()| calls::allocate(mode)) {
             Ok(Allocate { extend: true, zero: true }) => {
-                let files = self.files.clone();
-                self.files.ask(Ask::Extend { ino, size: end }, move |outcome| match answers::done(outcome) {
-                    Ok(()) => files.ask(Ask::Zero { ino, offset, length }, move |outcome| finish(reply, outcome)),
+                let again = files.clone();
+                files.ask(Ask::Extend { ino, size: end }, move |outcome| match answers::done(outcome) {
+                    Ok(()) => again.ask(Ask::Zero { ino, offset, length }, move |outcome| finish(reply, outcome)),
                     Err(why) => reply.error(why),
                 });
             }
-            Ok(Allocate { extend: true, .. }) => self.empty(Ask::Extend { ino, size: end }, reply),
-            Ok(Allocate { zero: true, .. }) => self.empty(Ask::Zero { ino, offset, length }, reply),
+            Ok(Allocate { extend: true, .. }) => {
+                files.ask(Ask::Extend { ino, size: end }, move |outcome| finish(reply, outcome));
+            }
+            Ok(Allocate { zero: true, .. }) => {
+                files.ask(Ask::Zero { ino, offset, length }, move |outcome| finish(reply, outcome));
+            }
             // Nothing is reserved.
             Ok(_) => reply.ok(),
             Err(why) => reply.error(why),
-        }
+        });
     }
 
     /// For data and holes only: the kernel knows all other places itself.
@@ -463,7 +498,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     /// A part of it, at the most what is read at once: its caller asks for the rest.
     fn copy_file_range(
         &self,
-        _: &Request,
+        by: &Request,
         from: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -476,16 +511,23 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     ) {
         let (from, to, files) = (number(from), number(to), self.files.clone());
         let length = u32::try_from(length).unwrap_or(COPY_MAX).min(COPY_MAX);
-        self.files.ask(Ask::Read { ino: from, offset, length }, move |outcome| {
-            let data = match answers::data(outcome) {
-                Ok(data) if data.is_empty() => return reply.written(0),
-                Ok(data) => data,
-                Err(why) => return reply.error(why),
-            };
-            let copied = u32::try_from(data.len()).expect("at most as much as was asked");
-            files.ask(Ask::Write { ino: to, offset: to_offset, data }, move |outcome| match answers::done(outcome) {
-                Ok(()) => reply.written(copied),
-                Err(why) => reply.error(why),
+        self.before_write(by, to, move |may| {
+            if let Err(why) = may {
+                return reply.error(why);
+            }
+            let again = files.clone();
+            files.ask(Ask::Read { ino: from, offset, length }, move |outcome| {
+                let data = match answers::data(outcome) {
+                    Ok(data) if data.is_empty() => return reply.written(0),
+                    Ok(data) => data,
+                    Err(why) => return reply.error(why),
+                };
+                let copied = u32::try_from(data.len()).expect("at most as much as was asked");
+                let write = Ask::Write { ino: to, offset: to_offset, data };
+                again.ask(write, move |outcome| match answers::done(outcome) {
+                    Ok(()) => reply.written(copied),
+                    Err(why) => reply.error(why),
+                });
             });
         });
     }
@@ -637,9 +679,10 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         let (dir, hint) = (number(ino), Arc::clone(&self.asks[Form::Plus as usize]));
         let asked = hint.load(Ordering::Relaxed);
         let Some(call) = listing::call(dir, offset, asked) else { return reply.ok() };
-        let kept = Arc::clone(&self.kept);
+        let (kept, set_ids) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids));
         self.names(call, move |outcome| match answers::listed(outcome) {
             Ok((entries, end)) => {
+                entries.iter().for_each(|entry| set_ids.note(&entry.node.inode));
                 let filled = listing::fill(dir, offset, (&entries, end), Form::Plus, |line| {
                     let name = OsStr::from_bytes(line.name);
                     let is_full = reply.add(line.attr.ino, line.offset, name, &ENTRY_TTL, &line.attr, GENERATION);

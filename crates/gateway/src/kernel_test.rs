@@ -497,6 +497,51 @@ fn a_thousand_names_are_listed_each_once() {
     end(mounted, &dir);
 }
 
+/// The kernel leaves it to the file system, where it keeps no data: a program that was written by a user who may
+/// write it ran as its owner afterwards.
+#[test]
+fn a_write_by_others_than_root_takes_set_id_bits_off() {
+    use rustix::process::{Gid, Uid};
+    let memory = Memory(Arc::new(Mutex::new(State::new())), ClientId(1));
+    // Root may say so; others who may not need no such test.
+    let options = MountOptions { allow_other: true, ..MountOptions::of("files") };
+    if !rustix::process::geteuid().is_root() {
+        println!("only root may be others: not tested");
+        return;
+    }
+    let Some((mounted, _, dir)) = mounted_with("set-ids", memory, &options) else { return };
+    let path = dir.join("program");
+    let file = fs::File::create_new(&path).expect("made");
+    let mode = || fs::metadata(&path).expect("there").mode() & 0o7777;
+    let set = || fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("set");
+    set();
+    file.write_all_at(b"root", 0).expect("written");
+    assert_eq!(mode(), 0o6777, "root may");
+    for number in 0..3 {
+        set();
+        std::thread::scope(|scope| {
+            let as_other = scope.spawn(|| {
+                // Of this thread only.
+                let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+                rustix::thread::set_thread_res_gid(group, group, group).expect("root may");
+                rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+                match number {
+                    0 => file.write_all_at(b"other", 0),
+                    1 => file.write_all_at(b"other", 1 << 20),
+                    _ => {
+                        let mode = rustix::fs::FallocateFlags::empty();
+                        rustix::fs::fallocate(&file, mode, 0, 2 << 20).map_err(std::io::Error::from)
+                    }
+                }
+            });
+            as_other.join().expect("no panic").expect("written");
+            assert_eq!(mode(), 0o777, "call {number}");
+        });
+    }
+    drop(file);
+    end(mounted, &dir);
+}
+
 /// What stays on the folder after an unmount from outside is not ours.
 #[test]
 fn unmounting_from_outside_ends_it_and_touches_nothing_else() {

@@ -42,6 +42,7 @@ mod mount;
 mod options;
 mod permission;
 mod room;
+mod set_ids;
 pub mod table;
 mod xattr;
 
