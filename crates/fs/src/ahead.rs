@@ -75,6 +75,10 @@ impl Ahead {
         self.step = Step::UnderWay(after);
         Some((after, u32::try_from(entries * ENTRY_BYTES).expect("a page is small")))
     }
+    /// It does not fit into what is kept.
+    pub const fn end(&mut self) {
+        self.step = Step::Over;
+    }
     /// Whether the page after this hash was asked for.
     pub fn is_under_way(&self, after: u64) -> bool {
         self.step == Step::UnderWay(after)

@@ -491,7 +491,13 @@ impl Names {
             if self.names + self.nodes.len() <= self.max - self.max / 10 {
                 return;
             }
+            let of = &self.dirs[&dir];
+            let is_most = of.names.len() + of.inos.len() > self.max / 2;
             self.clear_dir(dir);
+            if let Some(of) = self.dirs.get_mut(&dir).filter(|_| is_most) {
+                // It would be listed again, and forgotten again.
+                of.ahead.end();
+            }
         }
     }
 
@@ -759,6 +765,25 @@ mod tests {
         names.check();
         assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), None);
         assert!(names.has(&lasts, other));
+    }
+
+    /// A directory of a million was listed ahead, forgotten as a whole when there was too much, and listed ahead again:
+    /// each look-up paid for 32 entries that were forgotten before they were looked up.
+    #[test]
+    fn a_directory_that_does_not_fit_is_not_listed_ahead_twice() {
+        let (mut names, how) = (Names::new(40), LookAhead { per_lookup: 8, page_min: 8 });
+        names.share(&[DIR]);
+        let mut pages = 0;
+        for n in 0..200 {
+            names.learn(NOW, &lookup(&n.to_string()), &file(5000 + n), true);
+            if names.looked_up(DIR, how).is_some() {
+                let listed = FsListed { name: "some".into(), node: node(9000, FileKind::File {}) };
+                names.listed_ahead(DIR, &FsAnswer::Listed { entries: vec![listed], end: false });
+                pages += 1;
+            }
+            names.check();
+        }
+        assert!(pages <= 5, "{pages} pages of 8 in a directory of which 20 are kept");
     }
 
     #[test]
