@@ -225,7 +225,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             for (name, one) in &all {
                 let mut ranks = one.ranks(name);
                 for row in &mut ranks {
-                    row["free_bytes"] = json!(rooms.get(&one.settings.layout.pool.0));
+                    row["free_bytes"] = json!(rooms.get(&one.settings.layout.pool));
                 }
                 takeover::add(&mut ranks, one, standbys, place);
                 rows.append(&mut ranks);

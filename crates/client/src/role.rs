@@ -288,7 +288,8 @@ impl Client {
             Message::WatchPong(pong) => self.watches.on_pong(&pong),
             Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) && self.room_asked == Some(reply.token) => {
                 self.room_asked = None;
-                self.rooms.on_said(reply.error.is_none().then(|| rooms_of(&reply.reply)).flatten());
+                let df = serde_json::from_str(&reply.reply).ok().filter(|_| reply.error.is_none());
+                self.rooms.on_said(df.as_ref().and_then(Rooms::of_df));
             }
             Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) => {
                 if let Some((id, why)) = self.fencing.on_reply(&reply) {
@@ -631,14 +632,6 @@ impl Role for Client {
     fn map(&self) -> Option<&ClusterMap> {
         self.map.as_ref()
     }
-}
-
-/// What still fits into each pool, of the reply to `df`.
-fn rooms_of(reply: &str) -> Option<BTreeMap<PoolId, u64>> {
-    let reply: serde_json::Value = serde_json::from_str(reply).ok()?;
-    let of_pool =
-        |pool: &serde_json::Value| Some((PoolId(pool["id"].as_u64()?), pool["max_available_bytes"].as_u64()?));
-    Some(reply["pools"].as_array()?.iter().filter_map(of_pool).collect())
 }
 
 /// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may

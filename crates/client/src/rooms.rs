@@ -7,6 +7,7 @@
 //! Invariant: the cluster is asked once in [`ROOM_AGE`] at most, however often services look.
 
 use nacre_types::{PoolId, Time};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -37,6 +38,12 @@ pub struct Rooms {
 }
 
 impl Rooms {
+    /// What fits into each pool, of the monitors' reply to `df`; `None`: it does not say that.
+    #[must_use]
+    pub fn of_df(reply: &Value) -> Option<BTreeMap<PoolId, u64>> {
+        let of_pool = |pool: &Value| Some((PoolId(pool["id"].as_u64()?), pool["max_available_bytes"].as_u64()?));
+        Some(reply["pools"].as_array()?.iter().filter_map(of_pool).collect())
+    }
     /// What is known of a pool, and whether the cluster is to be asked now.
     pub fn look(&mut self, now: Time, pool: PoolId) -> (Room, bool) {
         let asks = self.asked.is_none_or(|asked| now.since(asked) >= ROOM_AGE);

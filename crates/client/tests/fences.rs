@@ -2,31 +2,20 @@
 
 use crate::rig::Rig;
 use nacre_client::{Failure, ObjectCluster, OpId, Refused};
-use nacre_role::{Output, Role};
-use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Time};
-use nacre_wire::Message;
+use nacre_role::Role;
+use nacre_types::{ClientId, Entity, Epoch, Instance, Time};
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::monitor::{Command, CommandReply};
+use nacre_wire::msg::monitor::Command;
 use std::time::Duration;
 
 const OTHER: ClientId = ClientId(3);
 
-fn commands(rig: &mut Rig) -> Vec<Command> {
-    let mut out = Vec::new();
-    rig.role.take_outputs(&mut out);
-    let command = |output| match output {
-        Output::SendMon { message: Message::Command(command) } => Some(command),
-        _ => None,
-    };
-    out.into_iter().filter_map(command).collect()
-}
 fn fence(rig: &mut Rig) -> OpId {
     rig.role.fence(rig.now, OTHER, Instance(2)).expect("there is room")
 }
 fn reply(rig: &mut Rig, token: u64, error: Option<&str>) {
-    let reply = CommandReply { token, error: error.map(str::to_owned), reply: "{}".to_owned() };
-    rig.role.on_message(rig.now, Entity::Mon(MonId(0)), rig.map.epoch, Message::CommandReply(reply));
+    rig.reply(token, error, "{}");
 }
 fn fenced(instance: u64) -> Change {
     Change::Fence { entity: Entity::Client(OTHER), instance: Instance(instance) }
@@ -36,7 +25,7 @@ fn fenced(instance: u64) -> Change {
 pub fn a_fence_ends_with_the_map_that_has_it() {
     let mut rig = Rig::new();
     let id = fence(&mut rig);
-    let [Command { token, request }] = &commands(&mut rig)[..] else { panic!("one command") };
+    let [Command { token, request }] = &rig.commands()[..] else { panic!("one command") };
     assert_eq!(request, r#"{"command": "fence add", "entity": "client.3", "instance": 2}"#);
     reply(&mut rig, *token, None);
     rig.commit(fenced(1));
@@ -56,17 +45,17 @@ pub fn a_fence_ends_with_the_map_that_has_it() {
 pub fn a_fence_is_asked_for_until_it_is_there_or_refused() {
     let mut rig = Rig::new();
     let id = fence(&mut rig);
-    let first = commands(&mut rig);
+    let first = rig.commands();
     rig.role.on_mon_session(rig.now);
-    assert_eq!(commands(&mut rig), first);
+    assert_eq!(rig.commands(), first);
     let due = rig.role.next_deadline();
     assert!(due < Time::MAX, "its host comes back");
     rig.now = rig.now + Duration::from_millis(500);
     rig.role.on_tick(rig.now);
-    assert_eq!(commands(&mut rig), []);
+    assert_eq!(rig.commands(), []);
     rig.now = rig.now + Duration::from_millis(1500);
     rig.role.on_tick(rig.now);
-    assert_eq!(commands(&mut rig), first);
+    assert_eq!(rig.commands(), first);
     reply(&mut rig, first[0].token + 1, Some("another's"));
     assert_eq!(rig.ended(), []);
     reply(&mut rig, first[0].token, Some("only admin may"));

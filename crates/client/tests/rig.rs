@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, ObjectCluster, OpId, Operation, WatchEvent, WatchId};
 use nacre_role::Output;
-use nacre_types::{ClientId, ClusterId, Entity, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
+use nacre_types::{ClientId, ClusterId, Entity, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
-use nacre_wire::msg::monitor::MapFull;
+use nacre_wire::msg::monitor::{Command, CommandReply, MapFull};
 use nacre_wire::msg::watch::{WatchNotify, WatchPing, WatchPong, WatcherId};
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::time::Duration;
@@ -55,7 +55,22 @@ impl Rig {
     }
     pub fn tell_map(&mut self) {
         let message = Message::MapFull(MapFull { map: self.map.to_bytes().into() });
-        self.role.on_message(self.now, Entity::Mon(nacre_types::MonId(0)), self.map.epoch, message);
+        self.role.on_message(self.now, Entity::Mon(MonId(0)), self.map.epoch, message);
+    }
+    /// What it has asked monitors to do since.
+    pub fn commands(&mut self) -> Vec<Command> {
+        let mut out = Vec::new();
+        self.role.take_outputs(&mut out);
+        let command = |output| match output {
+            Output::SendMon { message: Message::Command(command) } => Some(command),
+            _ => None,
+        };
+        out.into_iter().filter_map(command).collect()
+    }
+    /// A monitor answers one of them.
+    pub fn reply(&mut self, token: u64, error: Option<&str>, reply: &str) {
+        let reply = CommandReply { token, error: error.map(str::to_owned), reply: reply.to_owned() };
+        self.role.on_message(self.now, Entity::Mon(MonId(0)), self.map.epoch, Message::CommandReply(reply));
     }
     pub fn commit(&mut self, change: Change) {
         self.map.apply(&self.map.delta(vec![change])).expect("the next delta");

@@ -259,7 +259,8 @@ fn take(me: &FsHolder, vacancy: &Vacancy, lease: &Lease) -> MetaCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_client::{Capabilities, MetaWatchId, Operation, WatchNews};
+    use crate::testing::Asked;
+    use nacre_client::{Capabilities, Operation};
     use nacre_types::{Epoch, Instance, PoolId};
     use nacre_wire::fs::Layout;
     use nacre_wire::map::Address;
@@ -274,24 +275,6 @@ mod tests {
         }
         fn completions(&mut self, _: &mut Vec<Completion>) {}
     }
-    /// What is asked, and how much of it there is room for.
-    struct Asked(Vec<MetaCall>, usize);
-    impl Metadata for Asked {
-        fn submit(&mut self, _: Time, call: MetaCall) -> Option<MetaId> {
-            (self.0.len() < self.1).then(|| {
-                self.0.push(call);
-                MetaId(self.0.len() as u64)
-            })
-        }
-        fn abandon(&mut self, _: MetaId) {}
-        fn done(&mut self, _: &mut Vec<MetaDone>) {}
-        fn watch(&mut self, _: MetaSpan, _: u64) -> MetaWatchId {
-            MetaWatchId(0)
-        }
-        fn cancel(&mut self, _: MetaWatchId) {}
-        fn news(&mut self, _: &mut Vec<(MetaWatchId, WatchNews)>) {}
-    }
-
     fn holder(client: u64) -> FsHolder {
         let address = Address(format!("127.0.0.1:{client}"));
         FsHolder { client, instance: Instance(1), address, name: Name::from("mds.0") }

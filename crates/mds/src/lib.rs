@@ -27,6 +27,8 @@ pub mod server;
 mod shares;
 mod slices;
 mod standby;
+#[cfg(test)]
+mod testing;
 mod transactions;
 pub mod tree;
 pub mod writers;

@@ -109,32 +109,17 @@ impl Standby {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_client::{MetaFailure, MetaWatchId, WatchNews};
+    use crate::testing::Asked;
+    use nacre_client::MetaFailure;
     use nacre_types::Instance;
     use nacre_wire::map::Address;
-    use nacre_wire::msg::meta::{MetaError, MetaSpan};
-
-    #[derive(Default)]
-    struct Asked(Vec<MetaCall>);
-    impl Metadata for Asked {
-        fn submit(&mut self, _: Time, call: MetaCall) -> Option<MetaId> {
-            self.0.push(call);
-            Some(MetaId(self.0.len() as u64))
-        }
-        fn abandon(&mut self, _: MetaId) {}
-        fn done(&mut self, _: &mut Vec<MetaDone>) {}
-        fn watch(&mut self, _: MetaSpan, _: u64) -> MetaWatchId {
-            MetaWatchId(0)
-        }
-        fn cancel(&mut self, _: MetaWatchId) {}
-        fn news(&mut self, _: &mut Vec<(MetaWatchId, WatchNews)>) {}
-    }
+    use nacre_wire::msg::meta::MetaError;
 
     #[test]
     fn a_standby_is_there_until_it_takes_a_rank() {
         let address = Address("127.0.0.1:1".into());
         let me = FsHolder { client: 8, instance: Instance(1), address, name: "mds.0".into() };
-        let (mut standby, mut asked) = (Standby::new(me.clone()), Asked::default());
+        let (mut standby, mut asked) = (Standby::new(me.clone()), Asked(Vec::new(), usize::MAX));
         let at = |s| Time::ZERO + Duration::from_secs(s);
         let answer = |standby: &mut Standby, now, asked: &Asked, result| {
             standby.on_done(now, &MetaDone { id: MetaId(asked.0.len() as u64), revision: 1, result });

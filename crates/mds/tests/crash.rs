@@ -416,6 +416,13 @@ impl World {
 }
 
 impl World {
+    /// Asserts that all of a client's directory is as its model has it.
+    fn assert_kept(&mut self, at: usize, what: &str) {
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        dump_model(&self.clients[at].model, 0, "", &mut expected);
+        self.dump(self.clients[at].inos[0], "", &mut found);
+        assert_eq!(sorted(found), sorted(expected), "{what}, client {at}");
+    }
     /// Whether the first client, which has died with its server, has lost something.
     ///
     /// # Panics
@@ -477,14 +484,7 @@ fn a_server_that_dies_loses_nothing_that_a_client_was_told() {
         let mut world = World::new(seed, 3);
         world.run(400, [25, 60, 200][seed as usize % 3]);
         crashes += world.crashes;
-        for at in 0..3 {
-            let mut expected = Vec::new();
-            dump_model(&world.clients[at].model, 0, "", &mut expected);
-            let dir = world.clients[at].inos[0];
-            let mut found = Vec::new();
-            world.dump(dir, "", &mut found);
-            assert_eq!(sorted(found), sorted(expected), "seed {seed}, client {at}");
-        }
+        (0..3).for_each(|at| world.assert_kept(at, &format!("seed {seed}")));
     }
     assert!(crashes > 200, "{crashes}");
 }
@@ -500,14 +500,7 @@ fn a_server_with_little_memory_and_a_short_journal_loses_nothing() {
         crashes += world.crashes;
         let objects = world.objects.memory.all.keys().filter(|(_, id)| id.name.to_string().starts_with("journal.0."));
         longest = longest.max(objects.count() as u64);
-        for at in 0..3 {
-            let mut expected = Vec::new();
-            dump_model(&world.clients[at].model, 0, "", &mut expected);
-            let dir = world.clients[at].inos[0];
-            let mut found = Vec::new();
-            world.dump(dir, "", &mut found);
-            assert_eq!(sorted(found), sorted(expected), "seed {seed}, client {at}");
-        }
+        (0..3).for_each(|at| world.assert_kept(at, &format!("seed {seed}")));
     }
     assert!(crashes > 300, "{crashes}");
     assert!(longest < 30, "the journal is not cut off: {longest} objects");
@@ -542,11 +535,9 @@ fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
             }
             for client in usize::from(dies_too)..2 {
                 // One that had nothing to say yet has no directory.
-                let Some(dir) = world.clients[client].inos.first().copied() else { continue };
-                let (mut expected, mut found) = (Vec::new(), Vec::new());
-                dump_model(&world.clients[client].model, 0, "", &mut expected);
-                world.dump(dir, "", &mut found);
-                assert_eq!(sorted(found), sorted(expected), "seed {seed}, operation {at}, client {client}");
+                if !world.clients[client].inos.is_empty() {
+                    world.assert_kept(client, &format!("seed {seed}, operation {at}"));
+                }
             }
         }
     }

@@ -503,8 +503,7 @@ fn add_caller(
 
 /// How many names and attributes a client keeps where there is so much memory, in bytes.
 fn names_max(memory: u64) -> usize {
-    let names = usize::try_from(memory / 32 / NAME_BYTES).unwrap_or(usize::MAX);
-    names.clamp(NAMES_LEAST, NAMES_MOST)
+    machine::fitting(memory / 32, NAME_BYTES, NAMES_LEAST..=NAMES_MOST)
 }
 
 /// Adds a service that is a client of the cluster, and acts under this name.

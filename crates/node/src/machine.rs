@@ -3,6 +3,7 @@
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -41,6 +42,12 @@ pub fn memory() -> u64 {
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limit = |path: &&str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     limits.iter().filter_map(limit).fold(whole, u64::min)
+}
+
+/// How many things of so many bytes each a part of the memory has room for, within these bounds.
+#[must_use]
+pub fn fitting(part: u64, bytes: u64, bounds: RangeInclusive<usize>) -> usize {
+    usize::try_from(part / bytes).unwrap_or(usize::MAX).clamp(*bounds.start(), *bounds.end())
 }
 
 /// Whether what is written to a file system stays.

@@ -55,8 +55,8 @@ pub struct Servers {
 
 /// What a server keeps in memory: an eighth of the machine's.
 fn limits(memory: u64) -> MdsLimits {
-    let entries = usize::try_from(memory / 8 / ENTRY_BYTES).unwrap_or(usize::MAX);
-    MdsLimits { entries_max: entries.clamp(ENTRIES_LEAST, ENTRIES_MOST), ..MdsLimits::default() }
+    let entries_max = machine::fitting(memory / 8, ENTRY_BYTES, ENTRIES_LEAST..=ENTRIES_MOST);
+    MdsLimits { entries_max, ..MdsLimits::default() }
 }
 
 /// Where the servers of a process listen whose user has not said it: where `cluster.toml` says, or

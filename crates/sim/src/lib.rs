@@ -21,7 +21,8 @@
 //!   many operations in flight on one object, and for listings; [`early`]: for what was answered
 //!   before it was durable; [`fencing`]: for clients that are fenced; [`filling`]: for devices that
 //!   are full; [`operator`]: the same with commands;
-//! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails.
+//! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails;
+//!   [`hunt`]: whether planted bugs make seeds fail.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ pub mod files;
 pub mod filling;
 pub mod hangs;
 mod health;
+pub mod hunt;
 pub mod ledger;
 pub mod moves;
 mod network;

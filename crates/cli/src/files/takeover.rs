@@ -3,7 +3,8 @@
 
 use super::Shown;
 use crate::cluster::{Place, Session, host};
-use nacre_types::Rank;
+use nacre_client::Rooms;
+use nacre_types::{PoolId, Rank};
 use nacre_wire::msg::fs::FsFigures;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,10 +30,9 @@ fn estimate_ms(bytes: u64, sessions: u32, opens: u32) -> u64 {
 }
 
 /// What each pool has room for.
-pub fn rooms(session: &mut dyn Session) -> BTreeMap<u64, u64> {
-    let Ok(df) = session.command(&json!({ "command": "df" })) else { return BTreeMap::new() };
-    let of_pool = |pool: &Value| Some((pool["id"].as_u64()?, pool["max_available_bytes"].as_u64()?));
-    df["pools"].as_array().into_iter().flatten().filter_map(of_pool).collect()
+pub fn rooms(session: &mut dyn Session) -> BTreeMap<PoolId, u64> {
+    let df = session.command(&json!({ "command": "df" })).ok();
+    df.as_ref().and_then(Rooms::of_df).unwrap_or_default()
 }
 
 /// Adds to the rows of a file system's ranks what their servers say, if they do.

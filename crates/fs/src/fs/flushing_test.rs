@@ -1,6 +1,6 @@
 //! How far a client writes before its server knows.
 
-use super::super::testing::{Client, INO, node};
+use super::super::testing::{Client, INO, buffering, node};
 use super::*;
 use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsChanges};
 
@@ -26,21 +26,6 @@ fn ends(client: &Client) -> Option<u64> {
     client.objects.taken.iter().filter_map(|(_, operation)| end(operation)).max()
 }
 
-/// A client that has the file open for writing, alone; whether its opening is in the journal.
-fn buffering(safe: bool) -> (Client, Option<u64>) {
-    let mut client = Client::new();
-    client.fs.config.dirty_max = 1 << 20;
-    client.objects.room = 99;
-    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer_with(opening, node(0), safe);
-    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
-    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
-    // How large it is.
-    let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
-    client.answer(number, node(0));
-    client.ended();
-    (client, opening)
-}
 /// A program writes much, and its server hears of it bit by bit; what is far from all that the server
 /// knows it hears of first. Who looks for what was written, when both have died, looks so far.
 #[test]

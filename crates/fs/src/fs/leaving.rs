@@ -40,7 +40,7 @@ impl Fs {
             self.closed_at = self.now;
         }
     }
-    /// When it leaves, whatever is left to do.
+    /// When it leaves, done or not.
     pub(super) fn leaves_by(&self) -> Time {
         match self.leaving {
             Leaving::By(at) => at,

@@ -6,7 +6,7 @@ use nacre_types::{ClientId, Epoch, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Inode};
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::{FsGrant, FsReply, FsRequest, FsSafe, FsSession, FsWelcome};
+use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsGrant, FsReply, FsRequest, FsSafe, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 
 /// The file that tests use, in objects of 4 KiB.
@@ -348,4 +348,20 @@ impl Client {
         self.fs.ended(&mut ended);
         ended
     }
+}
+
+/// A client that has the file open for writing, alone; whether its opening is in the journal.
+pub fn buffering(safe: bool) -> (Client, Option<u64>) {
+    let mut client = Client::new();
+    client.fs.config.dirty_max = 1 << 20;
+    client.objects.room = 99;
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    client.answer_with(opening, node(0), safe);
+    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
+    // How large it is.
+    let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
+    client.answer(number, node(0));
+    client.ended();
+    (client, opening)
 }

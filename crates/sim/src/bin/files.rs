@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a command")]
 
 use nacre_sim::files;
-use std::panic::catch_unwind;
+use nacre_sim::hunt::{Hunt, attempt, part};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -16,14 +16,15 @@ fn main() -> ExitCode {
     let value = |name: &str| text(name)?.parse::<u64>().ok();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
     if has("--mutants") || has("--mutant") {
-        return hunt(text("--part").as_deref(), text("--mutant").as_deref(), value("--seeds").unwrap_or(HUNTED));
+        let part = text("--part").map(|text| part(&text).expect("--part takes K/N, K from 0"));
+        return hunt(&Hunt { part, only: text("--mutant"), seeds: 0..value("--seeds").unwrap_or(HUNTED) });
     }
     let (from, seeds) =
         value("--seed").map_or((value("--from").unwrap_or(0), value("--seeds").unwrap_or(100)), |seed| (seed, 1));
     let mut failed = 0;
     let mut sum = files::Report::default();
     for seed in from..from + seeds {
-        match catch_unwind(|| files::run(seed, has("--verbose"))) {
+        match attempt(|| files::run(seed, has("--verbose"))) {
             Ok(report) => sum.add(&report),
             Err(_) => {
                 println!("seed {seed} failed");
@@ -40,46 +41,22 @@ const HUNTED: u64 = 150;
 
 /// Runs seeds with each planted bug of servers and clients, until one fails.
 #[cfg(feature = "mutants")]
-fn hunt(part: Option<&str>, only: Option<&str>, seeds: u64) -> ExitCode {
+fn hunt(hunt: &Hunt) -> ExitCode {
     use nacre_fs::Mutant as OfClient;
     use nacre_mds::Mutant as OfServer;
 
-    let set = |client: Option<OfClient>, server: Option<OfServer>| {
+    let clients = OfClient::ALL.iter().map(|mutant| (format!("{mutant:?}"), (Some(*mutant), None)));
+    let servers = OfServer::ALL.iter().map(|mutant| (format!("{mutant:?}"), (None, Some(*mutant))));
+    let switch = |bug: Option<&(Option<OfClient>, Option<OfServer>)>| {
+        let (client, server) = bug.copied().unwrap_or_default();
         nacre_fs::set_mutant(client);
         nacre_mds::set_mutant(server);
     };
-    let clients = OfClient::ALL.iter().map(|mutant| (format!("{mutant:?}"), Some(*mutant), None));
-    let servers = OfServer::ALL.iter().map(|mutant| (format!("{mutant:?}"), None, Some(*mutant)));
-    let (first, step) = part.and_then(|part| part.split_once('/')).map_or((0, 1), |(first, step)| {
-        let number = |text: &str| text.parse().expect("--part takes K/N");
-        (number(first), number(step))
-    });
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut survivors = 0;
-    for (name, client, server) in clients.chain(servers).skip(first).step_by(step) {
-        if only.is_some_and(|only| only != name) {
-            continue;
-        }
-        set(client, server);
-        let caught = (0..seeds).find_map(|seed| catch_unwind(|| files::run(seed, false)).err().map(|why| (seed, why)));
-        match caught {
-            Some((seed, why)) => {
-                let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
-                let line: String = why.lines().next().unwrap_or_default().chars().take(160).collect();
-                println!("{name}: caught by seed {seed}: {line}");
-            }
-            None => {
-                survivors += 1;
-                println!("{name}: SURVIVED {seeds} seeds");
-            }
-        }
-    }
-    set(None, None);
-    ExitCode::from(u8::from(survivors > 0))
+    hunt.run(clients.chain(servers), switch, |seed| attempt(|| files::run(seed, false)).map(drop))
 }
 
 #[cfg(not(feature = "mutants"))]
-fn hunt(_: Option<&str>, _: Option<&str>, _: u64) -> ExitCode {
+fn hunt(_: &Hunt) -> ExitCode {
     eprintln!("files: built without the feature `mutants`; use `./x mutants`");
     ExitCode::from(2)
 }

@@ -2,6 +2,7 @@
 //! prints what it found; seeds that fail are made smaller.
 #![allow(clippy::disallowed_methods, reason = "a command line: reads its arguments, measures its time")]
 
+use nacre_sim::hunt;
 use std::process::ExitCode;
 
 /// Runs that making a failing seed smaller may take.
@@ -56,8 +57,7 @@ fn parse() -> Result<Arguments, String> {
             "--mutants" => given.mutants = true,
             "--part" => {
                 let text = arguments.next().unwrap_or_default();
-                let part = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
-                given.part = Some(part.filter(|(k, n)| k < n).ok_or("--part takes K/N, K from 0")?);
+                given.part = Some(hunt::part(&text).ok_or("--part takes K/N, K from 0")?);
             }
             "--mutant" => given.mutant = Some(arguments.next().ok_or("--mutant takes a name")?),
             "--propagation" => given.propagation = Some(number("--propagation", arguments.next())?),
@@ -153,11 +153,7 @@ fn shrink(given: &Arguments, seed: u64, why: String) {
 }
 
 fn attempt(plan: &nacre_sim::Plan, verbose: bool) -> Result<nacre_sim::Report, String> {
-    let run = std::panic::catch_unwind(|| nacre_sim::run(plan, verbose));
-    run.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "panicked".into())
-    })
+    hunt::attempt(|| nacre_sim::run(plan, verbose))
 }
 
 /// Prints how soon updates of a class are live on so many OSDs.
@@ -180,30 +176,13 @@ fn propagate(osds: u32, updates: u64) -> ExitCode {
 
 #[cfg(feature = "mutants")]
 fn hunt(given: &Arguments, seeds: u64, from: u64) -> ExitCode {
-    let (only, verbose) = (given.mutant.as_deref(), given.verbose);
-    std::panic::set_hook(Box::new(|_| {}));
-    let (mut survivors, mut caught_all) = (0, 0);
-    let (first, step) = given.part.unwrap_or((0, 1));
-    let all = nacre_osd::Mutant::ALL.iter().copied().skip(first).step_by(step);
-    for mutant in all.filter(|mutant| only.is_none_or(|name| format!("{mutant:?}").eq_ignore_ascii_case(name))) {
-        nacre_osd::set_mutant(Some(mutant));
-        let caught = (from..from + seeds)
-            .find_map(|seed| attempt(&given.plan(seed), verbose).err().map(|why| (seed - from + 1, seed, why)));
-        match caught {
-            Some((tried, seed, why)) => {
-                caught_all += 1;
-                let line: String = why.lines().next().unwrap_or_default().chars().take(160).collect();
-                println!("{mutant:?}: caught after {tried} seeds (seed {seed}): {line}");
-            }
-            None => {
-                survivors += 1;
-                println!("{mutant:?}: SURVIVED {seeds} seeds");
-            }
-        }
-    }
-    nacre_osd::set_mutant(None);
-    println!("{caught_all} passed, {survivors} failed");
-    if survivors == 0 && (caught_all > 0 || given.part.is_some()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let hunt = hunt::Hunt { part: given.part, only: given.mutant.clone(), seeds: from..from + seeds };
+    let bugs = nacre_osd::Mutant::ALL.iter().map(|mutant| (format!("{mutant:?}"), *mutant));
+    hunt.run(
+        bugs,
+        |bug| nacre_osd::set_mutant(bug.copied()),
+        |seed| attempt(&given.plan(seed), given.verbose).map(drop),
+    )
 }
 
 #[cfg(not(feature = "mutants"))]
