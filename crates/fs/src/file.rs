@@ -20,6 +20,16 @@ pub(crate) enum Alone {
     Yes,
 }
 
+/// Whether the server knows of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Known,
+    /// It was made here, and the server has not answered that: no object of it is written before.
+    Here,
+    /// The same, and something is to be written.
+    Wanted,
+}
+
 /// What a request says of an open file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
@@ -38,6 +48,7 @@ pub(crate) enum Tells {
 pub(crate) struct File {
     /// How often it is open, for reading and for writing: as many closes have to come.
     pub opens: [u32; 2],
+    pub made: Made,
     /// Closes of each that are under way.
     pub closing: [u32; 2],
     pub layout: Layout,
@@ -140,6 +151,7 @@ impl File {
         let layout = inode.layout?;
         let mut file = Self {
             opens: [0; 2],
+            made: Made::Known,
             closing: [0; 2],
             layout,
             size: 0,
@@ -201,6 +213,7 @@ impl File {
     pub fn abandon(&mut self) {
         (self.dirty, self.change, self.is_fresh) = (None, 0, false);
         (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
+        self.made = Made::Known;
         self.flushes.clear();
     }
     /// Whether there was no room for it a moment ago.

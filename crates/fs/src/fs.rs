@@ -15,6 +15,7 @@
 //! * `growing`: below quotas; `fullness`: what the cluster has room for;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
+//! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made and removed here;
 //! * `lending`: attributes that the kernel keeps;
 //! * `looking_ahead`: names that will be looked up next;
 //! * `leaving`: its end;
@@ -27,6 +28,7 @@ mod appending;
 mod at_once;
 mod capabilities;
 mod data;
+mod delegated;
 mod evicted;
 mod flushing;
 mod foretelling;
@@ -45,7 +47,9 @@ mod zeroing;
 
 use self::across::{Led, Parts};
 use self::data::{Fetch, Reader};
+use self::delegated::Delegated;
 use self::flushing::{Flush, Syncing, Unsafe};
+use self::foretelling::Unsent;
 use self::holes::Seeking;
 use self::leaving::Leaving;
 use self::locking::{LockPurpose, Locking};
@@ -62,7 +66,7 @@ use crate::places::Places;
 use crate::queue::Queue;
 use crate::routes::{FIRST, rank_of, rank_of_call};
 use crate::seek::Seek;
-use crate::session::{Answered, Holds};
+use crate::session::{Answered, Asked, Holds};
 use crate::sessions::Sessions;
 use bytes::Bytes;
 use nacre_client::{Completion, Done, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
@@ -71,7 +75,7 @@ use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Rank, Time};
 use nacre_wire::Message;
 use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAnswer, FsCall, FsCap, FsNode};
+use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAgain, FsAnswer, FsCall, FsCap, FsNode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -164,6 +168,10 @@ enum Purpose {
     Ahead(Ino),
     /// A change of attributes that its caller has been answered: which of this file's.
     Foretold(Ino, u64),
+    /// A name that was made or removed here: in which directory, and which file was made.
+    Here { dir: Ino, made: Option<Ino> },
+    /// Numbers of this rank.
+    Numbers(Rank),
 }
 
 /// What an operation on an object is for.
@@ -198,8 +206,10 @@ pub struct Fs {
     sized: BTreeSet<CallId>,
     /// Files that were closed, which has been answered and not been begun.
     closes: Vec<(Ino, bool)>,
-    /// Changes of attributes that were answered between two turns, and not sent.
-    foretold: Vec<(Ino, Foretold)>,
+    /// Changes that were answered here and not sent, and when they are.
+    foretold: Vec<Unsent>,
+    send_at: Time,
+    delegated: Delegated,
     purposes: BTreeMap<u64, Purpose>,
     /// Requests about what another rank has led to.
     led: BTreeMap<u64, Led>,
@@ -260,6 +270,8 @@ impl Fs {
             sized: BTreeSet::new(),
             closes: Vec::new(),
             foretold: Vec::new(),
+            send_at: Time::MAX,
+            delegated: Delegated::default(),
             purposes: BTreeMap::new(),
             led: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -352,6 +364,8 @@ impl Fs {
                 }
             }
             Input::Gone(Entity::Client(server)) | Input::Absent(Entity::Client(server)) => {
+                // What it gives up with the session comes first in the next one.
+                self.send_foretold(out);
                 if let Some(rank) = self.sessions.with(server) {
                     self.lose_server(rank);
                 }
@@ -360,7 +374,11 @@ impl Fs {
                 let mut last = None;
                 while let Some(rank) = self.sessions.following(last) {
                     last = Some(rank);
-                    let holds = self.sessions.of(rank).greets_again(self.now).then(|| self.holds(rank));
+                    let greets = self.sessions.of(rank).greets_again(self.now);
+                    if greets {
+                        self.send_foretold(out);
+                    }
+                    let holds = greets.then(|| self.holds(rank));
                     let greets = holds.is_some();
                     self.sessions.of(rank).on_tick(self.now, holds, out);
                     if greets {
@@ -369,7 +387,10 @@ impl Fs {
                     }
                 }
             }
-            Input::Stopping => self.begin_leaving(),
+            Input::Stopping => {
+                self.send_foretold(out);
+                self.begin_leaving();
+            }
             _ => {}
         }
     }
@@ -386,17 +407,23 @@ impl Fs {
     fn on_message(&mut self, rank: Rank, message: Message, out: &mut Vec<Output>) {
         match message {
             Message::FsWelcome(welcome) => {
+                self.send_foretold(out);
                 self.sessions.of(rank).on_welcome(self.now, welcome.greeting, out);
                 self.settle_all(rank, out);
             }
-            Message::FsAway(_) => self.lose_server(rank),
+            Message::FsAway(_) => {
+                self.send_foretold(out);
+                self.lose_server(rank);
+            }
             Message::FsReply(reply) => {
                 let (number, is_safe) = (reply.number, reply.safe);
                 if let Some(answered) = self.sessions.on_reply(self.now, rank, reply, out) {
-                    let Answered { number, call, answer, mut keep, shares, changed, caps, safe } = answered;
+                    let Answered { number, call, answer, mut keep, shares, delegated, changed, caps, foretold, safe } =
+                        answered;
                     let tells = tells_of(&call, &answer);
                     if self.config.names_max > 0 {
                         self.names.share(&shares);
+                        self.note_delegated(rank, &delegated);
                     }
                     let crosses = is_across(rank, &call, &answer, &changed);
                     if crosses {
@@ -404,7 +431,9 @@ impl Fs {
                         keep = false;
                         self.sessions.doubt_others(rank);
                     }
-                    if !crosses && self.is_known_above(number, &call) {
+                    if foretold {
+                        // What is known of that is as new as what the server says, or newer.
+                    } else if !crosses && self.is_known_above(number, &call) {
                         self.names.learn_own(self.now, (&call, &changed), &answer, keep);
                         self.take_back_foretold(number);
                     } else {
@@ -465,6 +494,7 @@ impl Fs {
             && !self.sessions.of(rank).is_with(holder.client())
         {
             let holder = holder.clone();
+            self.send_foretold(out);
             if !self.sessions.of(rank).is_away() {
                 self.leave_server(rank);
             }
@@ -590,6 +620,8 @@ impl Fs {
                 self.told(ino, given, out);
             }
             Some(Purpose::Foretold(ino, number)) => self.foretold(ino, number, given),
+            Some(Purpose::Here { dir, made }) => self.done_here(dir, made, given, out),
+            Some(Purpose::Numbers(rank)) => self.delegated.on_numbers(rank, given.ok()),
             Some(Purpose::Said | Purpose::Ahead(_)) | None => {}
         }
     }
@@ -643,12 +675,24 @@ impl Fs {
         self.request_at(rank, call, purpose, out);
     }
     fn request_at(&mut self, rank: Rank, call: FsCall, purpose: Purpose, out: &mut Vec<Output>) {
+        self.request_with(rank, call, None, purpose, out);
+    }
+    fn request_with(
+        &mut self,
+        rank: Rank,
+        call: FsCall,
+        foretold: Option<FsAgain>,
+        purpose: Purpose,
+        out: &mut Vec<Output>,
+    ) {
+        // What was done here in this turn comes before all that may rest on it.
+        self.send_foretold(out);
         self.reach(rank, out);
         let place = call.ino().and_then(|ino| {
             let file = self.files.get(&ino).and_then(|file| file.place.clone());
             file.or_else(|| self.places.get(ino))
         });
-        let number = self.sessions.request(self.now, rank, (call, place), out);
+        let number = self.sessions.request(self.now, rank, Asked { call, place, foretold }, out);
         self.purposes.insert(number, purpose);
     }
 
@@ -687,13 +731,14 @@ impl Fs {
         file.waiting.push_back((call, ask));
     }
 
-    fn names(&mut self, call: CallId, mut names: FsCall, out: &mut Vec<Output>) {
+    fn names(&mut self, call: CallId, names: FsCall, out: &mut Vec<Output>) {
         if let Some(outcome) = self.names_at_once(&names) {
             return self.end(call, outcome);
         }
         if self.goes_elsewhere(call, &names, out) {
             return;
         }
+        let Some(mut names) = self.done_or_put_off(call, names, out) else { return };
         let mut purpose = Purpose::Call(call);
         match &mut names {
             FsCall::Open { .. } | FsCall::Make { open: true, .. } => purpose = Purpose::Opened(call),
@@ -886,7 +931,9 @@ impl Service for Fs {
         out: &mut Vec<Output>,
     ) {
         self.now = now;
-        self.send_foretold(out);
+        if self.send_at <= now {
+            self.send_foretold(out);
+        }
         self.begin_closes();
         for input in inputs {
             self.on_input(input, out);
@@ -903,6 +950,7 @@ impl Service for Fs {
             self.on_evicted(self.acts_as(), out);
         }
         self.let_write();
+        self.go_on_delegated(out);
         self.close_for_leaving();
         self.start_calls(out);
         self.write_back(out);
@@ -917,6 +965,7 @@ impl Service for Fs {
     fn next_deadline(&self) -> Time {
         let flush = self.flush_at.min(self.closed_at);
         let flush = if self.sessions.is_any_open() { flush } else { Time::MAX };
+        let flush = flush.min(self.send_at);
         let others = flush.min(self.lent.over_at()).min(self.fullness.next_deadline()).min(self.leaves_by());
         self.seek.next_deadline().min(self.sessions.next_deadline()).min(others)
     }

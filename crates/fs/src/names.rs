@@ -20,7 +20,7 @@ use crate::ahead::{Ahead, LookAhead};
 use crate::routes::rank_of;
 use nacre_types::{Ino, Name, Rank, Time};
 use nacre_wire::fs::entry::NAME_MAX;
-use nacre_wire::fs::{FileKind, Head, Inode, name_hash};
+use nacre_wire::fs::{FileKind, Head, Inode, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsElsewhere, FsListed, FsNode, FsStale, rename_flag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,6 +45,8 @@ struct Dir {
     /// What is listed before it is looked up.
     ahead: Ahead,
     head: Option<Head>,
+    /// It is delegated to this client: names come and go here first ([`crate::fs`]).
+    delegated: bool,
     /// Whose attributes are kept under it.
     inos: BTreeSet<Ino>,
     used: u64,
@@ -174,6 +176,83 @@ impl Names {
             last = *hash;
         }
         Some(FsAnswer::Listed { entries, end: true })
+    }
+
+    // ── directories that are delegated ────────────────────────────────────────────────────────────────────────────────
+
+    /// These are, from now on.
+    pub fn delegate(&mut self, dirs: &[Ino]) {
+        for dir in dirs {
+            if let Some(of) = self.dirs.get_mut(dir) {
+                of.delegated = true;
+            }
+        }
+    }
+    /// This one is not, any more.
+    pub fn undelegate(&mut self, dir: Ino) {
+        if let Some(of) = self.dirs.get_mut(&dir) {
+            of.delegated = false;
+        }
+    }
+    /// The attributes of a directory that is delegated, if they are known.
+    pub fn delegated(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino) -> Option<&Inode> {
+        self.dirs.get(&dir).filter(|of| of.delegated && of.head.is_some() && lasts(dir))?;
+        self.nodes.get(&dir).filter(|node| lasts(node.home)).map(|node| &node.inode)
+    }
+    /// Whether a name is known to stand for nothing.
+    pub fn is_free(&self, dir: Ino, name: &Name) -> bool {
+        let is_known = |of: &Dir| match of.names.get(name) {
+            Some(bound) => bound.is_none(),
+            None => of.knows(name),
+        };
+        is_name(name.as_bytes()) && self.dirs.get(&dir).is_some_and(is_known)
+    }
+    /// What a name stands for, if that is a file whose only name it is and its attributes are known.
+    pub fn file_at(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, name: &Name) -> Option<&Inode> {
+        let node = self.nodes.get(&self.bound(dir, name)?).filter(|node| node.home == dir && lasts(dir))?;
+        Some(&node.inode).filter(|inode| inode.is_file() && inode.links == 1 && rank_of(inode.ino) == rank_of(dir))
+    }
+    /// A file was made there by this client.
+    pub fn made_here(&mut self, dir: Ino, name: &Name, inode: &Inode) {
+        self.bind(dir, name, Some(inode.ino), true);
+        self.nodes.insert(inode.ino, Node { inode: inode.clone(), home: dir, brief: None });
+        if let Some(of) = self.dirs.get_mut(&dir) {
+            of.inos.insert(inode.ino);
+            self.uses += 1;
+            of.used = self.uses;
+        }
+        self.count_here(dir, inode.ctime, |head| {
+            (head.entries, head.files_below) = (head.entries + 1, head.files_below + 1);
+        });
+        self.make_room();
+    }
+    /// A file that was there was removed by this client.
+    pub fn removed_here(&mut self, dir: Ino, name: &Name, ino: Ino, now: Stamp) {
+        self.bind(dir, name, None, true);
+        let Some(node) = self.nodes.remove(&ino) else { return };
+        if let Some(of) = self.dirs.get_mut(&node.home) {
+            of.inos.remove(&ino);
+        }
+        self.count_here(dir, now, |head| {
+            head.entries = head.entries.saturating_sub(1);
+            head.files_below = head.files_below.saturating_sub(1);
+            head.bytes_below = head.bytes_below.saturating_sub(node.inode.size);
+        });
+    }
+    /// As the server will when it does the same.
+    fn count_here(&mut self, dir: Ino, now: Stamp, change: impl FnOnce(&mut Head)) {
+        if let Some(head) = self.dirs.get_mut(&dir).and_then(|of| of.head.as_mut()) {
+            head.mtime = head.mtime.max(now);
+            head.change += 1;
+            change(head);
+        }
+        if let Some(node) = self.nodes.get_mut(&dir) {
+            node.brief = None;
+        }
+    }
+    /// The server did not take what was done there.
+    pub fn doubt(&mut self, dir: Ino) {
+        self.clear_dir(dir);
     }
 
     // ── what is learned ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -378,6 +457,10 @@ impl Names {
         }
         before.flatten()
     }
+    /// The directory that an inode is in, as far as that is known.
+    pub fn home(&self, ino: Ino) -> Option<Ino> {
+        self.nodes.get(&ino).map(|node| node.home)
+    }
     fn bound(&self, dir: Ino, name: &Name) -> Option<Ino> {
         self.dirs.get(&dir)?.names.get(name).copied().flatten()
     }
@@ -524,6 +607,12 @@ pub(crate) fn last_listed(entries: &[FsListed], elsewhere: &[FsElsewhere]) -> Op
     let names = entries.iter().map(|listed| &listed.name);
     names.chain(elsewhere.iter().map(|other| &other.name)).map(name_hash).max()
 }
+/// Whether something can be called so; of what cannot the server says why.
+fn is_name(bytes: &[u8]) -> bool {
+    let is_reserved = matches!(bytes, b"" | b"." | b"..");
+    bytes.len() <= NAME_MAX && !is_reserved && !bytes.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
 /// What the name that was looked up stands for.
 const fn found(answer: &FsAnswer) -> Option<Ino> {
     match answer {

@@ -8,7 +8,7 @@
 use nacre_client::{MetaDone, MetaId, MetaWatchId, Metadata, WatchNews};
 use nacre_types::{Instance, Name, Rank, Time};
 use nacre_wire::Wire as _;
-use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,6 +45,10 @@ impl Seek {
     }
     pub const fn next_deadline(&self) -> Time {
         if self.question.is_some() { Time::MAX } else { self.look_at }
+    }
+    /// How new files' data lies, if that is known.
+    pub fn layout(&self) -> Option<Layout> {
+        Some(self.found.as_ref()?.settings.as_ref()?.layout)
     }
     /// How many ranks there are, if that is known.
     pub fn ranks(&self) -> Option<u16> {

@@ -40,6 +40,8 @@ const PING: Duration = Duration::from_millis(FS_LEASE_MS / 3);
 pub(crate) struct Holds {
     /// What people are to know it by.
     pub about: Name,
+    /// It keeps names, and may make them itself.
+    pub delegable: bool,
     /// What is open.
     pub opens: Vec<FsOpens>,
     /// What is locked.
@@ -57,6 +59,27 @@ struct Sent {
     told: Option<(u64, FsAgain)>,
     /// Where its file was when it was made: all that came before has happened when it is done again.
     place: Option<FsPlace>,
+    /// Its caller has been answered by this client.
+    foretold: Option<FsAgain>,
+}
+
+/// A request, as it is made.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub call: FsCall,
+    /// Where its file was seen last.
+    pub place: Option<FsPlace>,
+    /// When it was answered by this client, and what was made, if it was.
+    pub foretold: Option<FsAgain>,
+}
+
+/// A request that ended with an instance of this client.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub number: u64,
+    pub call: FsCall,
+    /// What it was told, if it was answered.
+    pub told: Option<FsAgain>,
 }
 
 /// When a caller began to wait until what was done is safe.
@@ -82,6 +105,10 @@ pub(crate) struct Answered {
     pub changed: Vec<Ino>,
     /// What may be done with what it opened.
     pub caps: Vec<FsGrant>,
+    /// Directories in which this client may make names itself.
+    pub delegated: Vec<Ino>,
+    /// It was answered before by this client.
+    pub foretold: bool,
     /// It is in the journal, or need not be.
     pub safe: bool,
 }
@@ -187,6 +214,7 @@ impl Session {
         let is_safe = |sent: &Sent| {
             let was_answered = sent.told.is_some_and(|(order, _)| order <= answers);
             let says = says_written(&sent.call) || is_foretold(&sent.call);
+            let was_answered = was_answered || sent.foretold.is_some();
             let is_wanted = was_answered || (says && (ino.is_none() || sent.call.ino() == ino));
             let is_taken = but_written && sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
             !is_wanted || is_taken
@@ -210,12 +238,13 @@ impl Session {
     }
 
     /// Makes a request with this number, which is larger than those before.
-    pub fn request(&mut self, now: Time, number: u64, call: FsCall, place: Option<FsPlace>, out: &mut Vec<Output>) {
+    pub fn request(&mut self, now: Time, number: u64, asked: Asked, out: &mut Vec<Output>) {
+        let Asked { call, place, foretold } = asked;
         self.next = number + 1;
         let first = self.sent.first_key_value().map_or(number, |(first, _)| *first);
         while self.given.pop_front_if(|given| *given < first).is_some() {}
         self.given.push_back(number);
-        self.sent.insert(number, Sent { call, at: None, told: None, place });
+        self.sent.insert(number, Sent { call, at: None, told: None, place, foretold });
         if let Stage::Open(server) = self.stage {
             self.send_or_hold(now, server, Held::Request(number), out);
         }
@@ -232,9 +261,9 @@ impl Session {
         self.held.clear();
         let Self { file_system, rank, instance, known, greeting, .. } = self;
         let (file_system, rank, instance, known) = (file_system.clone(), rank.0, *instance, *known);
-        let Holds { about, opens, locks, waits } = holds;
+        let Holds { about, delegable, opens, locks, waits } = holds;
         let greeting = *greeting;
-        let session = FsSession { file_system, rank, instance, known, greeting, about, opens, locks, waits };
+        let session = FsSession { file_system, rank, instance, known, greeting, about, delegable, opens, locks, waits };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.
@@ -262,8 +291,8 @@ impl Session {
         let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
         let mut rest: Vec<u64> = rest.map(|(number, _)| *number).collect();
         // A file without a name that was made, and is not known to be open then, would be removed.
-        let comes_first = |call: &FsCall| call.tells() || call.is_unnamed() || is_foretold(call);
-        let last = rest.iter().rposition(|number| comes_first(&self.sent[number].call));
+        let comes_first = |sent: &Sent| sent.call.tells() || sent.call.is_unnamed() || sent.is_foretold();
+        let last = rest.iter().rposition(|number| comes_first(&self.sent[number]));
         let later = rest.split_off(last.map_or(0, |last| last + 1));
         for number in rest {
             self.send_or_hold(now, server, Held::Request(number), out);
@@ -322,22 +351,26 @@ impl Session {
         let again = sent.told.map(|(_, again)| again);
         sent.at = Some(now);
         self.again_at = self.again_at.min(now + AGAIN);
-        let request = FsRequest { number, safe_below, again, place: sent.place.clone(), call: sent.call.clone() };
+        let (place, call) = (sent.place.clone(), sent.call.clone());
+        let foretold = sent.foretold.filter(|_| again.is_none());
+        let request = FsRequest { number, safe_below, again, foretold, place, call };
         out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
     }
 
     /// An answer; it is given on if it is the first to its request, with what was asked. `order`:
     /// which answer it is, of all that are not safe.
     pub fn on_reply(&mut self, now: Time, reply: FsReply, order: u64, out: &mut Vec<Output>) -> Option<Answered> {
-        let FsReply { number, safe, stamp, place, mut keep, mut shares, changed, mut caps, answer } = reply;
+        let FsReply { number, safe, stamp, place, mut keep, mut shares, mut delegated, changed, mut caps, answer } =
+            reply;
         if !self.is_open() {
             // It was said before the greeting, which gave all shares back.
             keep = false;
             shares.clear();
+            delegated.clear();
             caps.clear();
         }
         let sent = self.sent.get_mut(&number)?;
-        let is_first = sent.told.is_none();
+        let (is_first, foretold) = (sent.told.is_none(), sent.foretold.is_some());
         let call = sent.call.clone();
         keep &= number >= self.doubtful;
         if safe || mutant(Mutant::UnsafeForgotten) {
@@ -353,7 +386,8 @@ impl Session {
                 sent.told = Some((order, FsAgain { stamp, made }));
             }
         }
-        is_first.then_some(Answered { number, call, answer, keep, shares, changed, caps, safe })
+        let answered = Answered { number, call, answer, keep, shares, delegated, changed, caps, foretold, safe };
+        is_first.then_some(answered)
     }
     /// Another rank has answered what changed something here, too: answers that are under way may
     /// be older, and nothing of them is kept.
@@ -440,17 +474,17 @@ impl Session {
     }
     /// A life of it has ended without it, and this one begins: what was not safe is lost, and what
     /// was not answered may have happened. These requests end so, changes with what was known of
-    /// them; all others are sent in the next life, but for those that say what was written: it may
-    /// be gone.
-    pub fn on_evicted(&mut self, next: Instance) -> impl Iterator<Item = (u64, FsCall, Option<FsAgain>)> {
+    /// them; all others are sent in the next life, but for those that say what was written, or what was done here: that
+    /// may be gone, and others went on from what was before.
+    pub fn on_evicted(&mut self, next: Instance) -> impl Iterator<Item = Ended> {
         self.on_away();
         (self.instance, self.known, self.hurried) = (next, false, 0);
         let ends = |_: &u64, sent: &mut Sent| {
             let may_have_happened = sent.at.is_some() && sent.call.is_change();
-            sent.told.is_some() || may_have_happened || says_written(&sent.call)
+            sent.told.is_some() || may_have_happened || says_written(&sent.call) || sent.is_foretold()
         };
         let ended = self.sent.extract_if(.., ends);
-        ended.map(|(number, sent)| (number, sent.call, sent.told.map(|(_, again)| again)))
+        ended.map(|(number, sent)| Ended { number, call: sent.call, told: sent.told.map(|(_, again)| again) })
     }
 
     /// Whether something that changes what is journaled was not answered, or is not safe.
@@ -466,7 +500,12 @@ impl Session {
     }
 }
 
-/// Whether its caller has been answered already.
+impl Sent {
+    /// Whether its caller has been answered already, by this client.
+    fn is_foretold(&self) -> bool {
+        self.foretold.is_some() || is_foretold(&self.call)
+    }
+}
 fn is_foretold(call: &FsCall) -> bool {
     matches!(call, FsCall::Set { changes, .. } if changes.foretold.is_some())
 }

@@ -13,12 +13,12 @@
 //! one session is with it; all are of one life.
 
 use crate::routes::FIRST;
-use crate::session::{Answered, Holds, Moment, Session};
+use crate::session::{Answered, Asked, Ended, Holds, Moment, Session};
 use nacre_role::Output;
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::fs::FsHolder;
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::{FsAgain, FsCall, FsPlace, FsReply};
+use nacre_wire::msg::fs::FsReply;
 use std::collections::BTreeMap;
 
 /// See the module head.
@@ -30,11 +30,16 @@ pub(crate) struct Sessions {
     /// Answers so far that are not safe, or were not.
     answers: u64,
     ranks: BTreeMap<Rank, Session>,
+    /// What requests are about that have not been answered, but for those that were foretold; and how many are about
+    /// each inode.
+    about: BTreeMap<u64, Vec<Ino>>,
+    busy: BTreeMap<Ino, u32>,
 }
 
 impl Sessions {
     pub fn new(file_system: Name, instance: Instance) -> Self {
-        let mut sessions = Self { file_system, instance, next: 1, answers: 0, ranks: BTreeMap::new() };
+        let (ranks, about, busy) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut sessions = Self { file_system, instance, next: 1, answers: 0, ranks, about, busy };
         sessions.of(FIRST);
         sessions
     }
@@ -100,22 +105,36 @@ impl Sessions {
     // ── requests and answers ──────────────────────────────────────────────────────────────────────────────────────────
 
     /// Asks a rank; the request's number.
-    pub fn request(
-        &mut self,
-        now: Time,
-        rank: Rank,
-        (call, place): (FsCall, Option<FsPlace>),
-        out: &mut Vec<Output>,
-    ) -> u64 {
+    pub fn request(&mut self, now: Time, rank: Rank, asked: Asked, out: &mut Vec<Output>) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.of(rank).request(now, number, call, place, out);
+        if asked.foretold.is_none() {
+            let about: Vec<Ino> = asked.call.inos().collect();
+            about.iter().for_each(|ino| *self.busy.entry(*ino).or_default() += 1);
+            self.about.insert(number, about);
+        }
+        self.of(rank).request(now, number, asked, out);
         number
+    }
+    /// Whether a server has yet to answer something about an inode.
+    pub fn is_busy(&self, ino: Ino) -> bool {
+        self.busy.contains_key(&ino)
+    }
+    fn end_busy(&mut self, number: u64) {
+        for ino in self.about.remove(&number).unwrap_or_default() {
+            if let Some(count) = self.busy.get_mut(&ino) {
+                *count -= 1;
+                if *count == 0 {
+                    self.busy.remove(&ino);
+                }
+            }
+        }
     }
     /// A rank has answered: what, if that is the first answer to its request.
     pub fn on_reply(&mut self, now: Time, rank: Rank, reply: FsReply, out: &mut Vec<Output>) -> Option<Answered> {
         let order = self.answers + 1;
         let answered = self.of(rank).on_reply(now, reply, order, out)?;
+        self.end_busy(answered.number);
         self.answers += u64::from(!answered.safe);
         Some(answered)
     }
@@ -160,11 +179,12 @@ impl Sessions {
     }
     /// This life has ended without it, and the next one begins at all ranks: which requests ended
     /// with it, in the order in which they were made. See [`Session::on_evicted`].
-    pub fn on_evicted(&mut self) -> Vec<(u64, FsCall, Option<FsAgain>)> {
+    pub fn on_evicted(&mut self) -> Vec<Ended> {
         self.instance = Instance(self.instance.0 + 1);
         let next = self.instance;
         let mut ended: Vec<_> = self.ranks.values_mut().flat_map(|session| session.on_evicted(next)).collect();
-        ended.sort_unstable_by_key(|(number, ..)| *number);
+        ended.sort_unstable_by_key(|ended| ended.number);
+        ended.iter().for_each(|ended| self.end_busy(ended.number));
         ended
     }
     /// Whether some rank has not answered what changes something, or has that not in its journal yet.
@@ -187,7 +207,7 @@ mod tests {
     use super::*;
     use nacre_wire::Message;
     use nacre_wire::fs::Stamp;
-    use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer};
+    use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall};
 
     const NOW: Time = Time(1);
     const OTHER: Rank = Rank(1);
@@ -217,7 +237,7 @@ mod tests {
     fn ask(sessions: &mut Sessions, rank: Rank) -> (u64, Vec<(u64, u64)>) {
         let mut out = Vec::new();
         let call = FsCall::Comply { ino: Ino::ROOT, number: 1, size: 1, mtime: Stamp(1), written: true };
-        let number = sessions.request(NOW, rank, (call, None), &mut out);
+        let number = sessions.request(NOW, rank, Asked { call, place: None, foretold: None }, &mut out);
         (number, sent(&out))
     }
     fn sent(out: &[Output]) -> Vec<(u64, u64)> {
@@ -236,6 +256,7 @@ mod tests {
             place: None,
             keep: true,
             shares: Vec::new(),
+            delegated: Vec::new(),
             changed: Vec::new(),
             caps: Vec::new(),
             answer: FsAnswer::Done {},

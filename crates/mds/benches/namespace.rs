@@ -57,6 +57,7 @@ fn main() {
                 place: None,
                 keep: false,
                 shares: Vec::new(),
+                delegated: Vec::new(),
                 changed: Vec::new(),
                 caps: Vec::new(),
                 answer: outcome.answer.clone(),

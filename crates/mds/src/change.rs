@@ -48,6 +48,15 @@ pub enum Change {
         head: Head,
     },
 }
+impl Change {
+    /// The directory whose names it changes; none, if it says what is in one.
+    pub(crate) const fn dir(&self) -> Option<Ino> {
+        match self {
+            Self::Set { dir, .. } | Self::Remove { dir, .. } | Self::Begin { dir } | Self::End { dir } => Some(*dir),
+            Self::Head { .. } => None,
+        }
+    }
+}
 wire_enum!(Change {
     1 => Set { dir, frag, name, entry },
     2 => Remove { dir, frag, name },

@@ -340,7 +340,7 @@ impl Run<'_> {
             // It waits elsewhere (`mds/flushing.rs`).
             FsCall::Flush {} => Ok(FsAnswer::Done {}),
             // Of clients the tree knows nothing (`mds/clients.rs`).
-            FsCall::Clients { .. } | FsCall::Evict { .. } => Err(Stop::Fail(EINVAL)),
+            FsCall::Clients { .. } | FsCall::Evict { .. } | FsCall::Numbers {} => Err(Stop::Fail(EINVAL)),
             FsCall::Pin { dir, name, rank } => self.pin(*dir, name, Rank(*rank)),
             FsCall::StatFs {} => {
                 let head = |dir| {

@@ -253,7 +253,11 @@ impl Journal {
     }
     /// A serial was given.
     pub const fn take_serial(&mut self) {
-        self.open.serial += 1;
+        self.take_serials(1);
+    }
+    /// So many were.
+    pub const fn take_serials(&mut self, count: u64) {
+        self.open.serial += count;
     }
 
     /// Puts changes into the open batch. They are safe when all batches up to the number that is

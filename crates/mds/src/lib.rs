@@ -11,6 +11,7 @@ mod caps;
 pub mod change;
 pub mod check;
 mod claim;
+mod delegations;
 mod dirty;
 mod draft;
 pub mod evaluate;

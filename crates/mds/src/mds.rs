@@ -12,6 +12,7 @@
 //! * `appending`: when the journal grows; `room`: what happens when the cluster is full;
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
+//! * `delegating`: names that they make and remove themselves;
 //! * `capabilities`: what they may do with the data of files; `quotas`: how large they may make them;
 //! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
 //! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
@@ -26,6 +27,7 @@ mod appending;
 mod capabilities;
 mod clients;
 mod data;
+mod delegating;
 mod evicting;
 mod flushing;
 mod loading;
@@ -42,6 +44,7 @@ mod writing;
 pub use self::evicting::Greeted;
 use crate::caps::Caps;
 use crate::change::Change;
+use crate::delegations::Delegations;
 use crate::dirty::Dirty;
 use crate::evaluate::errno::{EDQUOT, EIO, ESTALE};
 use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found};
@@ -71,8 +74,9 @@ pub const HEAD_ATTR: &str = "head";
 /// Clients of the rank's last holder have so long to say what they have open and to send again what is not safe. Who does
 /// not come shows nothing any more that it keeps from then.
 const GRACE: std::time::Duration = sharing::VOID;
-/// More numbers than a holder of the rank can have told before they were in the journal: a batch has no room for so many.
-const EARLY_MAX: u64 = 1 << 18;
+/// More numbers than a holder of the rank can have told before they were in the journal: a batch has no room for so
+/// many, and not so many are given to clients (`delegating`) in two of them.
+const EARLY_MAX: u64 = 1 << 19;
 /// Fragments that are read at a time for a round of writing.
 const LOADS_AT_ONCE: usize = 16;
 /// The attribute of a directory's object that says where its entry is.
@@ -154,6 +158,8 @@ struct Session {
     instance: Instance,
     /// What people know it by.
     about: Name,
+    /// It makes names itself where it may.
+    delegable: bool,
     /// The batch that says that there is this session.
     since: u64,
     safe_below: u64,
@@ -170,6 +176,8 @@ struct Session {
     /// Requests that were taken from it, and those of them that are not done.
     requests: u64,
     open: u64,
+    /// Of those: what it did itself.
+    foretold: u64,
 }
 
 /// An answer that was given, or waits to be.
@@ -232,6 +240,8 @@ pub struct Mds {
     caps: Caps,
     capabilities: capabilities::Capabilities,
     quotas: quotas::Quotas,
+    delegations: Delegations,
+    delegating: delegating::Delegating,
     locks: Locks,
     /// Waits that clients brought along have not been looked at.
     locks_unsettled: bool,
@@ -306,6 +316,8 @@ impl Mds {
             caps: Caps::paused(),
             capabilities: capabilities::Capabilities::default(),
             quotas: quotas::Quotas::default(),
+            delegations: Delegations::default(),
+            delegating: delegating::Delegating::default(),
             locks: Locks::default(),
             locks_unsettled: false,
             waiting: VecDeque::new(),
@@ -414,6 +426,10 @@ impl Mds {
         }
         // Over a new connection it begins with nothing that it keeps.
         self.void_shares(client);
+        self.delegations.greet(client);
+        if mutant(Mutant::DelegationsEndEarly) {
+            self.delegations.end(client);
+        }
         let session = self.sessions.entry(client).or_default();
         let is_new = session.instance != instance || !session.counted;
         if session.instance != instance {
@@ -443,6 +459,7 @@ impl Mds {
         if !self.evicting.has(client) {
             self.expected.remove(&client);
             self.forget_closed(client);
+            self.delegations.caught_up(client);
             self.try_again = true;
         }
     }
@@ -459,10 +476,11 @@ impl Mds {
         self.waiting.retain(|(who, _)| *who != client);
         self.asked.retain(|(who, _)| *who != client);
         if let Some(session) = self.sessions.get_mut(&client) {
-            session.open = 0;
+            (session.open, session.foretold) = (0, 0);
         }
         self.transactions.give_up_all(client);
         self.end_all_coming(client);
+        self.end_delegating(client, None);
     }
     fn end_session(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.remove(&client) {
@@ -473,6 +491,7 @@ impl Mds {
             self.void_shares(client);
             self.end_caps(client);
             self.release_locks(client);
+            self.delegations.end(client);
         }
     }
     /// Whether clients may still send again what was not safe, or act without having come: until then nothing new is done.
@@ -521,6 +540,7 @@ impl Mds {
         if has_room && self.asked.insert((client, request.number)) {
             session.requests += 1;
             session.open += 1;
+            session.foretold += u64::from(request.foretold.is_some());
             self.waiting.push_back((client, request));
             self.try_again = true;
         }
@@ -605,10 +625,12 @@ impl Mds {
             return;
         }
         self.settle_locks();
+        self.end_delegations();
         self.look_through();
         self.look_for_unsure();
         if !self.is_quiet() && std::mem::take(&mut self.tells_first) {
             self.put_tells_first();
+            self.put_foretold_first();
         }
         self.take_part();
         // Clients that wait for a request that is to be done before all later ones.
@@ -624,10 +646,13 @@ impl Mds {
                 || self.is_journal_long()
                 || in_order.contains(&client)
                 || (quiet && request.again.is_none())
+                || self.waits_for_foretold(client, &request)
             {
                 self.waiting.push_back((client, request));
                 continue;
             }
+            // What rests on it comes later.
+            let is_ordered = request.again.is_some() || request.foretold.is_some();
             if request.call.is_lock() {
                 self.lock_request(client, &request);
                 continue;
@@ -641,17 +666,26 @@ impl Mds {
                 self.conclude(client, &request, stamp, Outcome::only(answer));
                 continue;
             }
-            if self.waits_for_quota(&request.call) {
+            if request.call == (FsCall::Numbers {}) {
+                match self.give_numbers() {
+                    Some(outcome) => self.conclude(client, &request, self.stamp(), outcome),
+                    None => self.waiting.push_back((client, request)),
+                }
+                continue;
+            }
+            if self.waits_for_quota(&request.call) || self.waits_for_delegations(client, &request, None) {
+                in_order.extend(is_ordered.then_some(client));
                 self.waiting.push_back((client, request));
                 continue;
             }
             if self.waits_for_transaction(client, &request) {
-                in_order.extend(request.again.map(|_| client));
+                in_order.extend(is_ordered.then_some(client));
                 self.waiting.push_back((client, request));
                 continue;
             }
             let own = self.transactions.of((client, request.number));
             let Ok(facts) = self.transactions.facts((client, request.number)) else {
+                in_order.extend(is_ordered.then_some(client));
                 self.waiting.push_back((client, request));
                 continue;
             };
@@ -659,7 +693,7 @@ impl Mds {
             self.touch(&request.call);
             let is_open = |ino| self.caps.is_open(ino);
             // What a client has been told by the rank's last holder stays so.
-            let told = request.again;
+            let told = request.again.or(request.foretold);
             let given = Ino::given(self.config.rank, self.journal.serial());
             let setting = Setting {
                 rank: self.config.rank,
@@ -667,17 +701,26 @@ impl Mds {
                 ino: told.map(|told| told.made).filter(|made| *made != Ino::TOP).unwrap_or(given),
                 layout: self.config.layout,
                 is_open: &is_open,
-                again: told.is_some(),
+                again: request.again.is_some(),
                 is_settling: &|ino| self.settling.contains_key(&ino),
                 facts: &facts,
                 rooms: self.caps.rooms(),
                 room: request.call.ino().map_or((0, 0), |ino| self.caps.room(client, ino)),
             };
             let (stamp, is_given) = (setting.now, setting.ino == given);
-            match evaluate(&self.tree, &request.call, &setting) {
+            let verdict = match self.refuse_wrong_number(&request) {
+                Some(outcome) => Verdict::Done(outcome),
+                None => evaluate(&self.tree, &request.call, &setting),
+            };
+            match verdict {
                 Verdict::Done(mut outcome) => {
+                    if self.waits_for_delegations(client, &request, Some(&outcome)) {
+                        in_order.extend(is_ordered.then_some(client));
+                        self.waiting.push_back((client, request));
+                        continue;
+                    }
                     if self.rests_on_transaction(client, &request, &outcome) {
-                        in_order.extend(request.again.map(|_| client));
+                        in_order.extend(is_ordered.then_some(client));
                         self.waiting.push_back((client, request));
                         continue;
                     }
@@ -687,6 +730,7 @@ impl Mds {
                     // Others were told that it happens when its client hears of it.
                     outcome.when_safe |= own.is_some() && !outcome.changes.is_empty();
                     if self.waits_for_caps(client, &request, &mut outcome) {
+                        in_order.extend(is_ordered.then_some(client));
                         self.waiting.push_back((client, request));
                         continue;
                     }
@@ -699,10 +743,12 @@ impl Mds {
                     self.lead(client, &request, stamp, rank, part);
                     // What was answered never needed another rank: it is answered when it is safe.
                     request.again = None;
+                    in_order.extend(request.foretold.map(|_| client));
                     self.waiting.push_back((client, request));
                 }
                 Verdict::Crowded(dir, moved) => {
                     if self.take_back_rooms(dir, moved, request.call.ino()) {
+                        in_order.extend(is_ordered.then_some(client));
                         self.waiting.push_back((client, request));
                     } else {
                         let failed = Outcome::only(FsAnswer::Failed { errno: EDQUOT });
@@ -710,12 +756,12 @@ impl Mds {
                     }
                 }
                 Verdict::Busy(_) => {
-                    in_order.extend(request.again.map(|_| client));
+                    in_order.extend(is_ordered.then_some(client));
                     self.waiting.push_back((client, request));
                 }
                 Verdict::Wants(missing) => match self.seek(missing) {
                     Ok(()) => {
-                        in_order.extend(request.again.map(|_| client));
+                        in_order.extend(is_ordered.then_some(client));
                         self.waiting.push_back((client, request));
                     }
                     Err(errno) => {
@@ -750,6 +796,7 @@ impl Mds {
         if let Change::End { dir } = &change {
             // What the journal says of it would be looked for in vain, and keep the journal as it is.
             self.overlay.end(*dir);
+            self.delegations.gone(*dir);
         }
         self.tree.apply(change);
     }
@@ -776,6 +823,10 @@ impl Mds {
 
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
         self.end_request(client, request.number);
+        if request.foretold.is_some() {
+            self.end_foretold(client);
+        }
+        self.end_delegating(client, Some(request.number));
         let Outcome { answer, changes, opened, when_safe, room, .. } = outcome;
         let number = request.number;
         let changed = !changes.is_empty();
@@ -807,6 +858,7 @@ impl Mds {
             place,
             keep: false,
             shares: Vec::new(),
+            delegated: Vec::new(),
             changed: inos_changed,
             caps: Vec::new(),
             answer,
@@ -868,6 +920,7 @@ impl Mds {
         }
         if after.is_nothing() {
             self.grant(client, &request.call, &mut reply);
+            self.delegate(client, &request.call, &mut reply);
             self.give_caps(client, file, &mut reply);
             self.out.push((client, Say::Reply(reply)));
         } else {
@@ -977,6 +1030,7 @@ impl std::fmt::Debug for Mds {
             .field("queue", &self.queue.len())
             .field("capabilities", &self.capabilities)
             .field("caps", &self.caps)
+            .field("delegations", &(&self.delegations, &self.delegating))
             .field("transactions", &(&self.transactions, &self.across))
             .field("removing", &self.removing)
             .finish_non_exhaustive()

@@ -19,4 +19,10 @@ nacre_types::planted_bugs! {
     TransactionsUnnamed,
     /// What an evicted client had written is not looked for.
     NothingProbed,
+    /// A directory is shown while another client may make names there itself.
+    DelegationsKept,
+    /// A client that begins again has nothing any more that was delegated to it, whatever it is still to say.
+    DelegationsEndEarly,
+    /// What clients did themselves is done by a new holder like everything else that they ask.
+    ForetoldNotFirst,
 }

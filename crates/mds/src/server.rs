@@ -465,6 +465,7 @@ impl Tenure {
             Greeted::Taken => {
                 self.mds.on_heard(now, client);
                 self.mds.on_about(client, &session.about);
+                self.mds.on_delegable(client, session.delegable);
             }
             Greeted::NotYet => drop(self.greeted.insert(client, session)),
         }

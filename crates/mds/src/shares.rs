@@ -71,6 +71,11 @@ impl Shares {
         is_new
     }
 
+    /// Whether no other client keeps anything of a directory.
+    pub fn is_alone(&self, client: ClientId, dir: Ino) -> bool {
+        self.holders.get(&dir).is_some_and(|of_dir| of_dir.len() == 1 && of_dir.contains_key(&client))
+    }
+
     /// A change is about to be made by a client, or by the server itself: what others have to forget.
     pub fn on_change(&mut self, by: Option<ClientId>, change: &Change, tree: &Tree, waits: &mut Vec<Wait>) {
         let (dir, name, new) = match change {
@@ -87,11 +92,13 @@ impl Shares {
             Found::Entry(entry) => Some(entry.ino()),
             Found::Nothing | Found::Unknown(..) => None,
         };
-        let item = match new.filter(|new| Some(*new) == old) {
-            Some(ino) => FsStale::Node { ino },
-            None => FsStale::Name { dir, name: name.clone() },
-        };
-        self.tell(by, dir, &item, waits);
+        if new.is_none() || new != old {
+            self.tell(by, dir, &FsStale::Name { dir, name: name.clone() }, waits);
+        }
+        // One may keep the attributes of what it knows no name of.
+        if let Some(ino) = old {
+            self.tell(by, dir, &FsStale::Node { ino }, waits);
+        }
     }
 
     /// All who have a share of a directory, but one, are to forget something of it.
@@ -226,6 +233,20 @@ mod tests {
         shares.take(&mut all);
         shares.check();
         all
+    }
+
+    /// A client had asked for a file by its number, and knew no name of it. Another one moved the file
+    /// away, and the first was told the name only: it went on with old attributes. (Simulated seed 108.)
+    #[test]
+    fn what_had_the_name_is_forgotten_with_it() {
+        let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
+        assert!(shares.grant(BERT, DIR));
+        let remove = Change::Remove { dir: DIR, frag: Frag::WHOLE, name: "a".into() };
+        shares.on_change(Some(ANNA), &remove, &tree, &mut waits);
+        shares.on_change(Some(ANNA), &set("a", 51), &tree, &mut waits);
+        let [(BERT, forget)] = &told(&mut shares)[..] else { panic!("one of them") };
+        let (name, node) = (FsStale::Name { dir: DIR, name: "a".into() }, FsStale::Node { ino: Ino(50) });
+        assert_eq!(forget.items, [name.clone(), node.clone(), name, node]);
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl World {
         assert!(client.pending.is_none());
         let number = client.next[rank];
         client.next[rank] += 1;
-        let request = FsRequest { number, safe_below: number, again: None, place, call };
+        let request = FsRequest { number, safe_below: number, again: None, foretold: None, place, call };
         if client.welcome[rank] {
             self.ranks[rank].on_request(client.id, request.clone());
         }

@@ -237,7 +237,7 @@ fn a_close_that_is_done_again_was_named_before() {
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.settle();
     let again = Some(FsAgain { stamp, made: Ino::TOP });
-    two.mds.on_request(ANNA, FsRequest { number: 3, safe_below: 1, again, place: None, call: close });
+    two.mds.on_request(ANNA, FsRequest { number: 3, safe_below: 1, again, foretold: None, place: None, call: close });
     [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
     two.settle();
     two.ask(BERT, 1, FsCall::Open { ino, write: true });
@@ -258,7 +258,7 @@ fn what_a_client_tells_again_comes_before_what_others_want() {
     // It has the file in memory.
     let call = FsCall::Wrote { ino, size: 5, mtime: Stamp(5) };
     let again = Some(FsAgain { stamp: Stamp(5), made: Ino::TOP });
-    two.mds.on_request(BERT, FsRequest { number: 1, safe_below: 1, again, place: None, call });
+    two.mds.on_request(BERT, FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call });
     two.settle();
     two.ask(BERT, 2, FsCall::Alone { ino, ends: false });
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);

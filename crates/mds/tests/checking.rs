@@ -167,7 +167,10 @@ impl Served {
     fn ask(&mut self, call: FsCall) -> FsAnswer {
         self.number += 1;
         let number = self.number;
-        self.mds.on_request(ClientId(1), FsRequest { number, safe_below: number, again: None, place: None, call });
+        self.mds.on_request(
+            ClientId(1),
+            FsRequest { number, safe_below: number, again: None, foretold: None, place: None, call },
+        );
         let mut said = Vec::new();
         for _ in 0..100 {
             self.turn(&mut said);

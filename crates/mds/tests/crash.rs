@@ -99,7 +99,8 @@ impl Client {
         };
         self.steps.extend(step);
         let place = step.and_then(|step| self.place(step));
-        let request = FsRequest { number: self.next, safe_below: self.safe_below(), again: None, place, call };
+        let request =
+            FsRequest { number: self.next, safe_below: self.safe_below(), again: None, foretold: None, place, call };
         self.next += 1;
         self.asked = Some((request.clone(), step.map(|_| self.steps.len() - 1)));
         request
@@ -373,6 +374,7 @@ impl World {
                 number,
                 safe_below: number,
                 again: None,
+                foretold: None,
                 place: None,
                 call: FsCall::List { dir, after, bytes_max: 500 },
             };
@@ -623,7 +625,9 @@ fn data_that_belongs_to_nothing_is_removed() {
         let number = world.clients[0].next;
         world.clients[0].next += 1;
         let id = world.clients[0].id;
-        world.mds.on_request(id, FsRequest { number, safe_below: number, again: None, place: None, call });
+        world
+            .mds
+            .on_request(id, FsRequest { number, safe_below: number, again: None, foretold: None, place: None, call });
         for _ in 0..1_000 {
             let mut out = Vec::new();
             world.now = world.now + Duration::from_millis(1);

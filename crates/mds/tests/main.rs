@@ -4,6 +4,7 @@ mod across;
 mod capabilities;
 mod checking;
 mod crash;
+mod delegating;
 mod evicting;
 mod full;
 mod locks;

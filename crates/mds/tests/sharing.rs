@@ -93,7 +93,8 @@ impl Two {
         }
     }
     pub fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
-        self.mds.on_request(client, FsRequest { number, safe_below: 1, again: None, place: None, call });
+        self.mds
+            .on_request(client, FsRequest { number, safe_below: 1, again: None, foretold: None, place: None, call });
         self.turn();
     }
     /// What a client was told of a request, if it was.
@@ -159,7 +160,8 @@ fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe
     two.settle();
     assert_eq!(two.reply(BERT, 1), None, "the first client may have been told that it has this name");
     let again = Some(FsAgain { stamp, made: node.inode.ino });
-    two.mds.on_request(ANNA, FsRequest { number: 1, safe_below: 1, again, place: None, call: make("x") });
+    two.mds
+        .on_request(ANNA, FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call: make("x") });
     two.settle();
     let FsAnswer::Node { node: same, made: true } = &two.reply(ANNA, 1).expect("again").answer else { panic!("made") };
     assert_eq!(*same, node, "as it was told");
@@ -183,7 +185,10 @@ fn no_two_holders_tell_one_number() {
         other => panic!("{other:?}"),
     };
     let again = |two: &mut Two, client, again, name| {
-        two.mds.on_request(client, FsRequest { number: 1, safe_below: 1, again, place: None, call: make(name) });
+        two.mds.on_request(
+            client,
+            FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call: make(name) },
+        );
         two.mds.on_caught_up(ANNA);
         two.mds.on_caught_up(BERT);
         // Until it is answered: the append that makes it safe is under way then, and not done.

@@ -91,7 +91,8 @@ impl Inbox {
         // In the middle of a turn the call is part of the next one as well as it would be of this.
         let Ok(mut fs) = self.fs.try_lock() else { return Err(ask) };
         let Some(fs) = &mut *fs else { return Err(ask) };
-        if matches!(ask, Ask::Names(FsCall::Set { .. })) && whose == Whose::Others && self.keeper().is_some() {
+        let changes = matches!(ask, Ask::Names(FsCall::Set { .. } | FsCall::Make { .. } | FsCall::Unlink { .. }));
+        if changes && whose == Whose::Others && self.keeper().is_some() {
             // It knows nothing of it.
             return Err(ask);
         }

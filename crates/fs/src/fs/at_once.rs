@@ -14,7 +14,7 @@ use super::*;
 impl Fs {
     /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since
     /// it has a [deadline](Service::next_deadline) that it had not before.
-    /// A change of attributes is the cache's above, if there is one.
+    /// A change of attributes or names is the cache's above, if there is one.
     ///
     /// # Errors
     /// The call, to be [begun](Self::begin).
@@ -25,11 +25,12 @@ impl Fs {
         if !self.queue.is_empty(rank) || self.is_stopping() || !self.sessions.has_lease(rank, now) {
             return Err(ask);
         }
-        let before = self.flush_at;
+        let before = self.flush_at.min(self.send_at);
         self.now = self.now.max(now);
         let outcome = match &ask {
             Ask::Names(FsCall::Close { ino, write, .. }) => self.close_at_once(*ino, *write),
             Ask::Names(FsCall::Set { ino, changes }) => self.foretell(*ino, changes),
+            Ask::Names(call @ (FsCall::Make { .. } | FsCall::Unlink { .. })) => self.do_here(call).ok(),
             Ask::Names(names) => self.names_at_once(names),
             Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length),
             Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data),
@@ -41,7 +42,7 @@ impl Fs {
             _ => None,
         };
         match outcome {
-            Some(outcome) => Ok((outcome, self.flush_at < before)),
+            Some(outcome) => Ok((outcome, self.flush_at.min(self.send_at) < before)),
             None => Err(ask),
         }
     }

@@ -40,7 +40,12 @@ impl Fs {
                     let comply = FsCall::Comply { ino: news.ino, number: news.number, size, mtime, written: false };
                     self.request(comply, Purpose::Said, out);
                 }
-                None => self.comply(news.ino, news.number, out),
+                None => {
+                    // Of a directory: all that was done there is sent before.
+                    self.send_foretold(out);
+                    self.names.undelegate(news.ino);
+                    self.comply(news.ino, news.number, out);
+                }
             }
         }
     }

@@ -15,6 +15,7 @@ mod tests;
 
 use super::*;
 use crate::cache::{Mark, Part};
+use crate::file::Made;
 use crate::pieces::{cut, pieces, writes};
 
 /// What is read from objects to be kept begins and ends at multiples of this, or with the file.
@@ -69,7 +70,10 @@ impl Fs {
             FsCap::Cache {} => lease && !writes,
             FsCap::Bounded { .. } | FsCap::Buffer {} => lease,
         };
-        if file.resizing || file.recall.is_some() || !can {
+        // Objects come after the file that they are of.
+        let is_early =
+            file.made != Made::Known && matches!(ask, Ask::Seek { .. } | Ask::Zero { .. } | Ask::Extend { .. });
+        if file.resizing || file.recall.is_some() || !can || is_early {
             return file.waiting.push_back((call, ask));
         }
         let keeps = file.cap >= FsCap::Cache {};

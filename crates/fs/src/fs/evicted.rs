@@ -22,6 +22,7 @@
 mod tests;
 
 use super::*;
+use crate::session::Ended;
 use nacre_types::Epoch;
 
 /// What is known of fences: of this client, and of others.
@@ -67,6 +68,8 @@ impl Fs {
         if instance != self.acts_as() {
             return;
         }
+        // That ends with it, too.
+        self.send_foretold(out);
         let mut last = None;
         while let Some(rank) = self.sessions.following(last) {
             last = Some(rank);
@@ -81,7 +84,8 @@ impl Fs {
         self.lose_data();
         self.locking.on_evicted();
         self.seek.forget_holders(self.now);
-        for (number, call, told) in ended {
+        self.delegated.on_evicted();
+        for Ended { number, call, told } in ended {
             match told {
                 // It has the file open.
                 Some(_) if matches!(call, FsCall::Open { .. }) => {}

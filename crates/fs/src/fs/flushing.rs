@@ -21,6 +21,7 @@ mod tests;
 
 use super::*;
 use crate::cache::RunId;
+use crate::file::Made;
 use crate::session::Moment;
 
 /// Writes to a file that found no room fail at once for so long.
@@ -117,6 +118,10 @@ impl Fs {
         }
         if self.cache.untaken_of(ino) == 0 {
             file.waits_to_tell = false;
+            return;
+        }
+        if file.made != Made::Known {
+            file.made = Made::Wanted;
             return;
         }
         if file.is_stale_at(file.written_to()) {
@@ -266,7 +271,7 @@ impl Fs {
     }
     /// The server does not take what a file is to become: all that is not on its way to objects is lost, and its
     /// size is what the server says.
-    fn give_up(&mut self, ino: Ino, errno: u16) {
+    pub(super) fn give_up(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else { return };
         file.failed = Some(errno);
         // What is on its way is waited for: after its close the file may be removed, and objects that are
@@ -333,6 +338,7 @@ impl Fs {
     // ── callers that wait for it ──────────────────────────────────────────────────────────────────────────────────────
 
     pub(super) fn sync(&mut self, call: CallId, ino: Option<Ino>, out: &mut Vec<Output>) {
+        self.send_foretold(out);
         let files: Vec<Ino> = match ino {
             Some(ino) => vec![ino],
             None => self.files.keys().copied().collect(),
@@ -359,7 +365,8 @@ impl Fs {
                 }
                 syncing.up_to = self.last_number;
                 // What waits until the file may grow has no number yet.
-                let grows = |ino: &Ino| self.files.get(ino).is_some_and(|file| file.growing || file.waits_to_tell);
+                let waits = |file: &File| file.growing || file.waits_to_tell || file.made == Made::Wanted;
+                let grows = |ino: &Ino| self.files.get(ino).is_some_and(waits);
                 syncing.again = syncing.files.keys().any(grows);
                 if !self.is_synced(&syncing) {
                     self.syncing.push(syncing);
@@ -398,8 +405,10 @@ impl Fs {
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {
-        let is_written =
-            |file: &File| !file.growing && !file.waits_to_tell && file.flushes.range(..=syncing.up_to).next().is_none();
+        let is_written = |file: &File| {
+            let waits = file.growing || file.waits_to_tell || file.made == Made::Wanted;
+            !waits && file.flushes.range(..=syncing.up_to).next().is_none()
+        };
         syncing.files.keys().all(|ino| self.files.get(ino).is_none_or(is_written))
     }
     /// What could not be written of a file, or of one of all, or was answered and is lost, is an

@@ -1,5 +1,5 @@
 //! Changes of a file's attributes whose outcome this client knows: answered where they are made, and sent
-//! with the next turn.
+//! a moment later, with others.
 //!
 //! ```text
 //!  utimensat, fchown, fchmod ─▶ had alone, its attributes known ─▶ answered ─▶ sent, with when ─▶ the server's answer
@@ -18,13 +18,23 @@
 #[path = "foretelling_test.rs"]
 mod tests;
 
-use super::flushing::AFTER;
 use super::*;
 use nacre_wire::fs::inode::ACL_ACCESS;
-use nacre_wire::msg::fs::FsChanges;
+use nacre_wire::msg::fs::{FsAgain, FsChanges};
 
-/// So many wait for the next turn, at most.
-const UNSENT_MAX: usize = 256;
+/// So many wait to be sent, at most; with half as many they are.
+pub(super) const UNSENT_MAX: usize = 256;
+/// They are sent after so long, if nothing else is: each message costs a server and this client more than what it says.
+const AFTER: Duration = Duration::from_millis(100);
+
+/// What was answered between two turns, and not sent.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    /// A change of attributes.
+    Set(Ino, Foretold),
+    /// A name made or removed: when, and what was made.
+    Name(FsCall, FsAgain),
+}
 
 impl Fs {
     /// The outcome of a change, if it is known: it has happened then, for all who ask here.
@@ -54,14 +64,24 @@ impl Fs {
         }
         let foretold = Foretold { number, changes: FsChanges { foretold: Some(at), ..*changes }, at };
         file.foretold.push(foretold.clone());
-        self.foretold.push((ino, foretold));
-        self.flush_at = self.flush_at.min(self.now + AFTER);
+        self.note_unsent(Unsent::Set(ino, foretold));
         self.names_at_once(&FsCall::Stat { ino })
     }
-    /// Sends them: before all that is said or asked in this turn.
+    pub(super) fn note_unsent(&mut self, unsent: Unsent) {
+        self.foretold.push(unsent);
+        let at = if self.foretold.len() < UNSENT_MAX / 2 { self.now + AFTER } else { self.now };
+        self.send_at = self.send_at.min(at);
+    }
+    /// Sends them: before all that is asked, or said of what this client has.
     pub(super) fn send_foretold(&mut self, out: &mut Vec<Output>) {
-        for (ino, Foretold { number, changes, .. }) in std::mem::take(&mut self.foretold) {
-            self.request(FsCall::Set { ino, changes }, Purpose::Foretold(ino, number), out);
+        self.send_at = Time::MAX;
+        for unsent in std::mem::take(&mut self.foretold) {
+            match unsent {
+                Unsent::Set(ino, Foretold { number, changes, .. }) => {
+                    self.request(FsCall::Set { ino, changes }, Purpose::Foretold(ino, number), out);
+                }
+                Unsent::Name(call, done) => self.send_done_here(call, done, out),
+            }
         }
     }
     /// An answer to one has been learned. The cache above was lent what was foretold; if that is not kept here any more,

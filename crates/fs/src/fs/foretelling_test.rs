@@ -74,7 +74,7 @@ fn who_has_a_file_alone_waits_for_no_server_to_change_its_attributes() {
     assert_eq!((first.uid, second.uid, second.mode), (7, 7, 0o755));
     assert!(second.ctime >= first.ctime && first.ctime > Stamp(1));
     assert_eq!(look(&mut client), second);
-    client.turn(None);
+    client.tick(Duration::from_millis(100));
     let sent = sent(&client);
     let wanted = [owner(7), mode(0o755)];
     assert!(sent.iter().zip(&wanted).all(|((_, is), wanted)| (is.mode, is.uid) == (wanted.mode, wanted.uid)));
@@ -118,7 +118,7 @@ fn who_synchronizes_waits_until_it_is_safe_and_hears_what_was_not_taken() {
     assert_eq!(client.ended(), [(sync, Ok(Given::Done))]);
 
     at_once(&mut client, set(mode(0o644))).expect("answered");
-    client.turn(None);
+    client.tick(Duration::from_millis(100));
     let number = sent(&client).last().expect("sent").0;
     client.answer(Some(number), FsAnswer::Failed { errno: EIO });
     let (sync, _) = client.ask(Ask::Sync { ino: Some(INO) });
@@ -157,7 +157,7 @@ fn what_was_lent_is_taken_back_when_the_answer_is_not_kept() {
         let inode = at_once(&mut client, set(mode(0o600))).expect("answered");
         let shown = FsNode { inode, head: None, home: Some(Ino::ROOT) };
         assert!(client.fs.lend(client.now, &shown) > Duration::ZERO);
-        client.turn(None);
+        client.tick(Duration::from_millis(100));
         let (number, mut answer) = (Some(sent(&client)[0].0), done(&sent(&client)));
         answer.nodes_mut().for_each(|node| node.home = Some(Ino::ROOT));
         let reply = FsReply { keep, changed: vec![INO], ..reply_to(number, answer) };

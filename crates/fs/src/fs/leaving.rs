@@ -80,10 +80,13 @@ impl Fs {
             | Purpose::Told(_)
             | Purpose::Said
             | Purpose::Ahead(_)
-            | Purpose::Foretold(..) => false,
+            | Purpose::Foretold(..)
+            | Purpose::Here { .. }
+            | Purpose::Numbers(_) => false,
         };
         let waits = |file: &File| !file.waiting.is_empty() || file.writes > 0 || !file.appends.is_empty();
         self.queue.len() + self.throttled.len() + self.transfers.len() + self.readers.len() > 0
+            || self.delegated.has_calls()
             || self.files.values().any(waits)
             || self.purposes.values().any(is_call)
     }

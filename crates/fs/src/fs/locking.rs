@@ -231,7 +231,8 @@ impl Fs {
         waits.retain(|wait| rank_of(wait.lock.ino) == rank);
         let opens = self.files.iter_mut().filter(|(ino, file)| rank_of(**ino) == rank && file.opens != [0; 2]);
         let opens = opens.map(|(ino, file)| file.claim(*ino)).collect();
-        Holds { about: self.config.about.clone(), opens, locks, waits }
+        let (about, delegable) = (self.config.about.clone(), self.config.names_max > 0);
+        Holds { about, delegable, opens, locks, waits }
     }
 }
 

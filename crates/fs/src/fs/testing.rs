@@ -52,6 +52,7 @@ pub fn reply_to(number: Option<u64>, answer: FsAnswer) -> FsReply {
         place: None,
         keep: false,
         shares: Vec::new(),
+        delegated: Vec::new(),
         changed: Vec::new(),
         caps: Vec::new(),
         answer,

@@ -243,6 +243,15 @@ impl Mds {
     fn prepare(&mut self, asked: Asked) -> Option<Asked> {
         let Asked { leader, transaction, index, stamp, part } = &asked;
         let (leader, transaction, index) = (*leader, *transaction, *index);
+        let inos = match part {
+            FsPart::Link { ino, .. } | FsPart::Unlink { ino, .. } => BTreeSet::from([*ino]),
+            FsPart::Leave { dir, name } => self.stands_for(*dir, name).into_iter().chain([*dir]).collect(),
+            FsPart::Make { .. } => BTreeSet::new(),
+        };
+        if self.take_back(None, &inos) {
+            // Its client has yet to say what it did there.
+            return Some(asked);
+        }
         if self.is_taken(part, Ino::TOP, transaction) {
             // What is not done yet may not be found.
             self.transactions.say(leader, transaction, FsStep::Prepared { index, fact: FsFact::Busy {} });

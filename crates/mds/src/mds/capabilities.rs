@@ -110,6 +110,7 @@ impl Mds {
             FsCall::Comply { ino, number, size, mtime, written } => {
                 let told = Some((*size, *mtime)).filter(|_| !written && *mtime != Stamp::default());
                 self.caps.comply(client, *ino, *number, told);
+                self.delegations.comply(client, *ino, *number);
                 // It answers: its time begins again.
                 self.capabilities.owing.remove(&client);
             }
@@ -119,7 +120,8 @@ impl Mds {
     }
 
     /// What clients have given back they do not name to the next holder of the rank; how large they had
-    /// made a file it learns from what they say again, and that before another client uses it.
+    /// made a file it learns from what they say again, and that before another client uses it. What only looks has time
+    /// (simulated seed 488: one client's look came before what it said later, and before what another one said).
     pub(super) fn put_tells_first(&mut self) {
         let tells = self.waiting.iter().filter(|(_, request)| request.call.tells());
         let mut last = BTreeMap::new();
@@ -127,8 +129,9 @@ impl Mds {
             let number: &mut u64 = last.entry(*client).or_default();
             *number = request.number.max(*number);
         }
-        let is_later =
-            |(client, request): &(ClientId, FsRequest)| last.get(client).is_none_or(|last| request.number > *last);
+        let is_later = |(client, request): &(ClientId, FsRequest)| {
+            !request.call.is_change() || last.get(client).is_none_or(|last| request.number > *last)
+        };
         self.waiting.make_contiguous().sort_by_key(is_later);
     }
 
@@ -178,6 +181,7 @@ impl Mds {
         }
         let mut new = Vec::new();
         self.caps.take(&mut new);
+        new.extend(self.delegations.take());
         self.capabilities.news.extend(new.into_iter().map(|(client, news)| (client, news, None)));
         let safe = self.journal.safe();
         let mut told: BTreeMap<ClientId, FsCaps> = BTreeMap::new();
@@ -214,13 +218,19 @@ impl Mds {
     fn heard(&self, client: ClientId) -> Time {
         self.sessions.get(&client).map_or(Time::ZERO, |session| session.heard)
     }
+    /// Until when one that was asked is waited for.
+    fn waits_until(&self, client: ClientId, since: Time) -> Time {
+        (self.heard(client).max(since) + DEAF).min(since + SLOW)
+    }
     /// Clients that others wait for, each with when that has been long enough.
     fn waited_for(&self) -> impl Iterator<Item = (ClientId, Time)> {
         let owing = self.capabilities.owing.iter();
-        let owing = owing.map(|(client, since)| (*client, (self.heard(*client).max(*since) + DEAF).min(*since + SLOW)));
+        let owing = owing.map(|(client, since)| (*client, self.waits_until(*client, *since)));
         // One that has a file alone has not been asked for anything, and may be dead.
         let stopping = self.caps.stopping().filter(|client| !self.evicting.has(*client));
-        owing.chain(stopping.map(|client| (client, self.heard(client) + DEAF)))
+        let delegated = self.delegations.owing().filter(|(client, _)| !self.evicting.has(*client));
+        let delegated = delegated.map(|(client, since)| (client, self.waits_until(client, since)));
+        owing.chain(delegated).chain(stopping.map(|client| (client, self.heard(client) + DEAF)))
     }
     /// Clients that do not answer: others go on without them.
     pub(super) fn evict_deaf(&mut self) {

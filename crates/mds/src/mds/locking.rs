@@ -69,6 +69,7 @@ impl Mds {
             place: None,
             keep: false,
             shares: Vec::new(),
+            delegated: Vec::new(),
             changed: Vec::new(),
             caps: Vec::new(),
             answer,

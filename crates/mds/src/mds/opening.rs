@@ -96,6 +96,7 @@ impl Mds {
         self.since = self.journal.announce();
         self.hurry();
         self.caps.number_from(self.since << 24);
+        self.delegations.number_from(self.since << 24);
         self.expected = self.sessions.keys().copied().filter(|_| !mutant(Mutant::ClientsNotAwaited)).collect();
         self.quiet_until = self.now + GRACE;
         self.tells_first = true;

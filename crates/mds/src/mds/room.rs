@@ -30,7 +30,7 @@ pub(super) const fn is_urgent(operation: &Operation) -> bool {
 }
 
 impl Mds {
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.now < self.room.full_until
     }
     /// The journal grows.
@@ -41,6 +41,8 @@ impl Mds {
     /// There is no room for an append: it was not made.
     pub(super) fn on_full(&mut self, operation: Operation) {
         self.room.full_until = self.now + AGAIN;
+        // What clients make themselves they would not be refused.
+        self.delegations.take_back_all(self.now);
         self.append(operation);
     }
     /// What would make the namespace larger fails while there is no room.

@@ -65,7 +65,9 @@ impl Seen {
     fn dir(&self, rng: &mut Rng) -> Ino {
         let tops = self.tops.iter().map(|top| top.ino);
         let dirs: Vec<Ino> = tops.chain(self.dirs.iter().copied()).collect();
-        *rng.pick(&dirs)
+        // The last one is often its own, and of no one else.
+        let last = self.dirs.last().filter(|_| rng.one_in(4));
+        *last.unwrap_or_else(|| rng.pick(&dirs))
     }
     fn any(&self, rng: &mut Rng) -> Ino {
         let all: Vec<Ino> = self.dirs.iter().chain(&self.files).copied().collect();

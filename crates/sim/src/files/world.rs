@@ -66,6 +66,8 @@ pub struct Report {
     pub appends: u64,
     /// Calls that were answered between two turns.
     pub at_once: u64,
+    /// Names that clients made or removed themselves.
+    pub here: u64,
     /// Calls that the kernel above a client answered from what it was lent.
     pub above: u64,
     /// Files with something synchronized whose clients died or came too late.
@@ -91,6 +93,7 @@ impl Report {
         self.data += other.data;
         self.appends += other.appends;
         self.at_once += other.at_once;
+        self.here += other.here;
         self.above += other.above;
         self.relics += other.relics;
         self.left += other.left;
@@ -623,7 +626,7 @@ impl World {
         for output in &out {
             match output {
                 Output::Send { message: Message::FsRequest(request), .. } => {
-                    self.judge.on_sent(now, id, request.number, &request.call);
+                    self.judge.on_sent(now, id, request.number, (&request.call, request.foretold.is_some()));
                 }
                 Output::Send { to: Entity::Client(to), message: Message::FsEvicted(evicted), .. } => {
                     let last = self.evicted.entry(*to).or_insert(evicted.instance);
@@ -1035,6 +1038,7 @@ impl World {
         self.report.relics = self.relics.len() as u64;
         super::checked::check(&mut self.memory, Name::from("home.1"), self.tops.len() as u16);
         self.report.across = self.judge.across;
+        self.report.here = self.judge.here;
         self.report.batches = self.judge.batches;
         self.report.digest = self.digest.digest128();
         self.report

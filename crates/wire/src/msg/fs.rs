@@ -19,6 +19,13 @@
 //!  another client opens the file
 //!  client ◀─FsCaps [ino Sync 6]── server   writes what it buffers, then
 //!         ──FsRequest 11, Comply 6──▶      how large the file is now; both are at Sync then
+//!
+//!  client ──FsRequest 12, Make a──▶ server; ◀─FsReply, delegated [dir]──     no other client knows anything of dir
+//!         ──FsRequest 13, Numbers──▶ server; ◀─FsReply, Numbers──
+//!  client   makes b and answers its caller; then
+//!         ──FsRequest 14, Make b, foretold──▶ server     which number it was given, and when
+//!  another client looks into dir
+//!  client ◀─FsCaps [dir Nothing 8]── server; ──FsRequest 15, Comply 8──▶     behind all that it foretold there
 //! ```
 //! A request is named by its client's life and a number that grows. What is not safe is sent again,
 //! in order, to the next holder of the rank; one that was journaled is answered as it was then.
@@ -56,6 +63,8 @@ pub struct FsSession {
     pub greeting: u64,
     /// What people are to know it by.
     pub about: Name,
+    /// It makes names itself in directories that are delegated to it.
+    pub delegable: bool,
     /// What it has open.
     pub opens: Vec<FsOpens>,
     /// What it has locked.
@@ -63,7 +72,9 @@ pub struct FsSession {
     /// Which locks it was told to wait for.
     pub waits: Vec<FsLockWait>,
 }
-wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, about, opens, locks, waits });
+wire_record!(FsSession version 1 compat 1 {
+    file_system, rank, instance, known, greeting, about, delegable, opens, locks, waits
+});
 
 /// A file that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,12 +224,15 @@ pub struct FsRequest {
     /// An earlier holder of the rank has answered it early: it is done before what was not answered, in the order in
     /// which those arrive.
     pub again: Option<FsAgain>,
+    /// Its client has answered it itself, in a directory that was delegated to it: it happened then, and what it made
+    /// has a number of [`FsAnswer::Numbers`]. Requests of that client that come later are done later.
+    pub foretold: Option<FsAgain>,
     /// Where the file was that the call names by number, if the client knows: for a server that does not know the file.
     pub place: Option<FsPlace>,
     /// What is asked.
     pub call: FsCall,
 }
-wire_record!(FsRequest version 1 compat 1 { number, safe_below, again, place, call });
+wire_record!(FsRequest version 1 compat 1 { number, safe_below, again, foretold, place, call });
 
 /// Where a file is, as a client has seen it last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -506,6 +520,8 @@ pub enum FsCall {
         /// In bytes.
         size: u64,
     },
+    /// Numbers for inodes that the client will make itself, where the rank delegates directories to it.
+    Numbers {},
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -534,6 +550,7 @@ wire_enum!(FsCall {
     24 => Pin { dir, name, rank },
     25 => Usage { ino },
     26 => Grow { ino, size },
+    27 => Numbers {},
 });
 
 impl FsCall {
@@ -550,6 +567,7 @@ impl FsCall {
                 | Self::Clients { .. }
                 | Self::Usage { .. }
                 | Self::Grow { .. }
+                | Self::Numbers {}
         );
         !looks && !self.is_lock()
     }
@@ -597,6 +615,7 @@ impl FsCall {
             | Self::CancelLock { .. }
             | Self::StatFs {}
             | Self::Flush {}
+            | Self::Numbers {}
             | Self::Clients { .. }
             | Self::Evict { .. }
             | Self::Pin { .. } => None,
@@ -794,6 +813,13 @@ pub enum FsAnswer {
         /// Its own quotas and those of the directories above it, from the lowest one up.
         quotas: Vec<FsQuota>,
     },
+    /// To [`FsCall::Numbers`]: from the first on, so many are this client's; no other inode will ever have one of them.
+    Numbers {
+        /// The first.
+        first: Ino,
+        /// How many.
+        count: u32,
+    },
 }
 wire_enum!(FsAnswer {
     1 => Done {},
@@ -807,6 +833,7 @@ wire_enum!(FsAnswer {
     9 => Elsewhere { ino, kind },
     10 => ListedPartly { entries, elsewhere, end },
     11 => Usage { bytes, files, directories, quotas },
+    12 => Numbers { first, count },
 });
 
 impl FsAnswer {
@@ -845,6 +872,9 @@ pub struct FsReply {
     pub keep: bool,
     /// Directories that the client has a share of from here on.
     pub shares: Vec<Ino>,
+    /// Directories that are delegated to the client, of which it has shares: as long as they are it may make and remove
+    /// names of files there itself, and send that later (`foretold`). [`FsCaps`] takes it back, and so does a greeting.
+    pub delegated: Vec<Ino>,
     /// Inodes that the request changed: what was kept of them is old.
     pub changed: Vec<Ino>,
     /// What the client may do with what it has opened. It never takes something back.
@@ -852,7 +882,7 @@ pub struct FsReply {
     /// What came of it.
     pub answer: FsAnswer,
 }
-wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, changed, caps, answer });
+wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, delegated, changed, caps, answer });
 
 /// The client waits until what it has asked for so far is in the journal: else changes wait for others for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -130,7 +130,14 @@ fn place() -> FsPlace {
     FsPlace { dir: Ino(0x10_0003), name: name() }
 }
 fn request() -> FsRequest {
-    FsRequest { number: 8, safe_below: 6, again: Some(again()), place: Some(place()), call: make() }
+    FsRequest {
+        number: 8,
+        safe_below: 6,
+        again: Some(again()),
+        foretold: Some(again()),
+        place: Some(place()),
+        call: make(),
+    }
 }
 fn reply() -> FsReply {
     let answer = FsAnswer::Node { node: node(), made: true };
@@ -141,6 +148,7 @@ fn reply() -> FsReply {
         place: Some(place()),
         keep: true,
         shares: vec![Ino(1), ino()],
+        delegated: vec![ino()],
         changed: vec![ino()],
         caps: vec![FsGrant { ino: ino(), cap: FsCap::Buffer {} }],
         answer,
@@ -177,6 +185,7 @@ fn session() -> FsSession {
         instance: Instance(2),
         known: true,
         greeting: 4,
+        delegable: true,
         opens: vec![opens()],
         locks: vec![lock()],
         waits: vec![wait()],
@@ -250,6 +259,7 @@ fn calls() -> Vec<FsCall> {
         FsCall::Pin { dir, name: name(), rank: 3 },
         FsCall::Usage { ino },
         FsCall::Grow { ino, size: 83 },
+        FsCall::Numbers {},
     ]
 }
 
@@ -387,6 +397,7 @@ pub fn all() -> Vec<Sample> {
             FsAnswer::Elsewhere { ino: ino(), kind: FileKind::Directory {} },
             FsAnswer::ListedPartly { entries: vec![listed()], elsewhere: vec![elsewhere()], end: true },
             FsAnswer::Usage { bytes: 13, files: 14, directories: 15, quotas: vec![quota()] },
+            FsAnswer::Numbers { first: ino(), count: 16 },
         ],
     ));
     all.extend(variants("FsStep", FsStep::VARIANTS, steps()));

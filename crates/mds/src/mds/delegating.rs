@@ -1,0 +1,205 @@
+//! What clients make and remove themselves in directories that are delegated to them (see
+//! [`crate::delegations`]).
+//!
+//! ```text
+//!  Make, Unlink, no other client has a share of the directory, no quota above ─▶ delegated
+//!  Numbers ─▶ a range of them is in the journal as given ─▶ answered
+//!  another's request, before and after it is evaluated: about what is delegated? ─▶ taken back; it waits
+//!  a quota is set, the cluster is full ─▶ all are taken back
+//! ```
+//! Requests of one client that were foretold are done in the order in which it did them, and what it asks
+//! later is done later: each may rest on those before it.
+
+use super::*;
+use crate::evaluate::errno::EIO;
+use nacre_wire::fs::quota::PREFIX;
+
+/// Numbers that a client is given at a time.
+const NUMBERS: u32 = 1024;
+/// How often that is done in one batch, at most: see [`EARLY_MAX`].
+const TIMES_MAX: u32 = 128;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(super) struct Delegating {
+    /// How often numbers were given in a batch.
+    given: (u64, u32),
+    /// Requests that wait until nothing is delegated.
+    ending: BTreeSet<(ClientId, u64)>,
+    /// What clients did themselves while an earlier holder had the rank: before anything else.
+    first: BTreeSet<(ClientId, u64)>,
+}
+
+impl Mds {
+    /// Whether a client makes names itself where it may; not, until it says so.
+    pub fn on_delegable(&mut self, client: ClientId, delegable: bool) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.delegable = delegable;
+        }
+    }
+    /// All clients have come: what they did themselves is done now.
+    pub(super) fn put_foretold_first(&mut self) {
+        let foretold = self.waiting.iter().filter(|(_, request)| request.foretold.is_some());
+        let foretold = foretold.filter(|_| !mutant(Mutant::ForetoldNotFirst));
+        self.delegating.first = foretold.map(|(client, request)| (*client, request.number)).collect();
+    }
+    /// Whether something of that is still to be done, and this is none of it.
+    pub(super) fn waits_for_foretold(&self, client: ClientId, request: &FsRequest) -> bool {
+        let first = &self.delegating.first;
+        request.again.is_none() && !first.is_empty() && !first.contains(&(client, request.number))
+    }
+
+    /// Gives a client numbers, or does so with a later batch: they are known to be given when it is safe.
+    pub(super) fn give_numbers(&mut self) -> Option<Outcome> {
+        let batch = self.journal.announce();
+        let (last, times) = self.delegating.given;
+        let times = if last == batch { times + 1 } else { 1 };
+        self.hurry();
+        if times > TIMES_MAX {
+            return None;
+        }
+        self.delegating.given = (batch, times);
+        let first = Ino::given(self.config.rank, self.journal.serial());
+        self.journal.take_serials(u64::from(NUMBERS));
+        let answer = FsAnswer::Numbers { first, count: NUMBERS };
+        Some(Outcome { when_safe: true, ..Outcome::only(answer) })
+    }
+    /// Whether a number that a client has given to something itself can be one of those. Else its request fails.
+    pub(super) fn refuse_wrong_number(&self, request: &FsRequest) -> Option<Outcome> {
+        let made = request.foretold.filter(|_| request.again.is_none()).map(|foretold| foretold.made)?;
+        let is_given = made.rank() == self.config.rank
+            && made < Ino::given(self.config.rank, self.journal.serial())
+            && self.tree.place(made).is_none();
+        (made != Ino::TOP && !is_given).then(|| Outcome::only(FsAnswer::Failed { errno: EIO }))
+    }
+
+    /// Delegates what an answer's client may have for itself from now on, as far as it is told so now.
+    pub(super) fn delegate(&mut self, client: ClientId, call: &FsCall, reply: &mut FsReply) {
+        let made = match &reply.answer {
+            FsAnswer::Failed { .. } => return,
+            FsAnswer::Node { node, made: true } => Some(node).filter(|node| node.inode.is_directory()),
+            _ => None,
+        };
+        let dir = match call {
+            FsCall::Make { dir, .. } | FsCall::Unlink { dir, .. } => *dir,
+            _ => return,
+        };
+        for dir in [Some(dir), made.map(|node| node.inode.ino)].into_iter().flatten() {
+            if self.may_delegate(client, dir) {
+                self.delegations.delegate(client, dir);
+            }
+            if self.delegations.has(client, dir) {
+                reply.delegated.push(dir);
+            }
+        }
+    }
+    fn may_delegate(&self, client: ClientId, dir: Ino) -> bool {
+        let is_own = dir.rank() == self.config.rank && !dir.is_hidden();
+        let is_free = self.delegations.is_free(self.now, dir) && self.delegating.ending.is_empty();
+        self.sessions.get(&client).is_some_and(|session| session.delegable)
+            && is_own
+            && is_free
+            && self.shares.is_alone(client, dir)
+            && self.transactions.locks_nothing()
+            && !self.evicting.has(client)
+            && !self.is_full()
+            && !self.is_bounded(dir)
+    }
+    /// Whether names that come to a directory may be too many, or files there too large.
+    fn is_bounded(&self, dir: Ino) -> bool {
+        let mut all = std::iter::once(dir).chain(self.tree.ancestors(dir).map(|(dir, _)| dir));
+        let bounds = |dir| self.tree.inode(dir)?.rare.as_ref().map(|rare| rare.bytes_max.or(rare.files_max));
+        all.any(|dir| bounds(dir).flatten().is_some())
+    }
+
+    /// Whether a request has to wait until another client has said what it did: in what the request names, and,
+    /// as soon as that is known, in what its answer shows or what it changes.
+    pub(super) fn waits_for_delegations(
+        &mut self,
+        client: ClientId,
+        request: &FsRequest,
+        outcome: Option<&Outcome>,
+    ) -> bool {
+        // What was done before waits for nothing, and what a client did itself it did where no one else may.
+        let is_done = request.again.is_some() || request.foretold.is_some();
+        if self.delegations.is_empty() || is_done || mutant(Mutant::DelegationsKept) {
+            return false;
+        }
+        // What names stand for before other ranks are asked: what they lock no one gives back.
+        let mut inos: BTreeSet<Ino> = request.call.inos().collect();
+        inos.extend(request.call.names().filter_map(|(dir, name)| self.stands_for(dir, name)));
+        if let Some(outcome) = outcome {
+            inos.extend(outcome.answer.nodes().map(|node| node.inode.ino));
+            inos.extend(outcome.changes.iter().filter_map(Change::dir));
+            inos.extend(self.inos_of(&outcome.changes));
+        }
+        let waits = self.take_back(Some(client), &inos);
+        waits | self.waits_for_all(client, request)
+    }
+    pub(super) fn stands_for(&self, dir: Ino, name: &Name) -> Option<Ino> {
+        match self.tree.find(dir, name) {
+            Found::Entry(entry) => Some(entry.ino()),
+            Found::Nothing | Found::Unknown(..) => None,
+        }
+    }
+    /// Takes back directories that these are, or that these files are in; whether another client than this has any of them.
+    pub(super) fn take_back(&mut self, client: Option<ClientId>, inos: &BTreeSet<Ino>) -> bool {
+        // Of directories nothing changes by what is done where they have their names.
+        let is_directory = |ino: Ino| self.tree.inode(ino).is_some_and(Inode::is_directory);
+        let files = inos.iter().filter(|ino| !is_directory(**ino));
+        let homes = files.filter_map(|ino| self.tree.place(*ino)).map(|(dir, _)| dir);
+        let dirs: BTreeSet<Ino> = inos.iter().copied().chain(homes).collect();
+        let is_others = |dir: &Ino| match client {
+            Some(client) => self.delegations.is_anothers(client, *dir),
+            None => self.delegations.is_delegated(*dir),
+        };
+        let others: Vec<Ino> = dirs.into_iter().filter(is_others).collect();
+        for dir in &others {
+            self.delegations.take_back(self.now, *dir);
+        }
+        !others.is_empty()
+    }
+    /// A quota that is set bounds what clients make themselves; so does one that a directory comes below.
+    fn waits_for_all(&mut self, client: ClientId, request: &FsRequest) -> bool {
+        let is_directory = |dir: Ino, name: &Name| match self.tree.find(dir, name) {
+            Found::Entry(entry) => entry.is_directory(),
+            _ => false,
+        };
+        let bounds = match &request.call {
+            FsCall::SetXattr { name, .. } => name.as_bytes().starts_with(PREFIX),
+            FsCall::Rename { dir, name, to_dir, to_name, .. } => {
+                (is_directory(*dir, name) && self.is_bounded(*to_dir))
+                    || (is_directory(*to_dir, to_name) && self.is_bounded(*dir))
+            }
+            _ => false,
+        };
+        if bounds {
+            self.delegating.ending.insert((client, request.number));
+            self.delegations.take_back_all(self.now);
+        }
+        bounds
+    }
+    /// A request is done, or is not to be any more.
+    pub(super) fn end_delegating(&mut self, client: ClientId, number: Option<u64>) {
+        let stays = |(who, of): &(ClientId, u64)| *who != client || number.is_some_and(|number| *of != number);
+        self.delegating.ending.retain(stays);
+        if !self.delegating.first.is_empty() {
+            self.delegating.first.retain(stays);
+            self.try_again |= self.delegating.first.is_empty();
+        }
+    }
+
+    /// What clients had that began again is theirs no more, when all that they did is done.
+    pub(super) fn end_delegations(&mut self) {
+        let is_done = |client: &ClientId| self.sessions.get(client).is_none_or(|session| session.foretold == 0);
+        let done: Vec<ClientId> = self.delegations.clients().filter(is_done).collect();
+        done.into_iter().for_each(|client| self.delegations.end_caught_up(client));
+    }
+    /// One that was foretold is done.
+    pub(super) fn end_foretold(&mut self, client: ClientId) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.foretold = session.foretold.saturating_sub(1);
+            self.try_again |= session.foretold == 0;
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Directories that are delegated to a client: what it did there comes before all that others see.
+
+use crate::rig::make_call;
+use crate::sharing::{ANNA, BERT, Two};
+use nacre_mds::mds::Say;
+use nacre_types::{ClientId, Ino, Instance, Time};
+use nacre_wire::fs::{FileKind, FsQuota, QuotaKind, Stamp};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsRequest};
+use std::time::Duration;
+
+fn make(dir: Ino, name: &str, kind: FileKind) -> FsCall {
+    make_call(dir, name, kind, 0o644)
+}
+fn lookup(dir: Ino, name: &str) -> FsCall {
+    FsCall::Lookup { dir, name: name.into() }
+}
+/// What a client did itself is sent.
+fn foretold(two: &mut Two, number: u64, made: Ino, call: FsCall) {
+    let foretold = Some(FsAgain { stamp: Stamp(77), made });
+    let request = FsRequest { number, safe_below: 1, again: None, foretold, place: None, call };
+    two.mds.on_request(ANNA, request);
+    two.turn();
+}
+/// A directory that one client has made, and was delegated, with numbers for what it makes in it.
+fn delegated() -> (Two, Ino, Ino) {
+    let mut two = Two::new();
+    two.mds.on_delegable(ANNA, true);
+    two.ask(ANNA, 1, make(Ino::ROOT, "d", FileKind::Directory {}));
+    let reply = two.reply(ANNA, 1).expect("at once");
+    let FsAnswer::Node { node, made: true } = &reply.answer else { panic!("{reply:?}") };
+    let dir = node.inode.ino;
+    assert!(reply.delegated.contains(&dir), "{reply:?}");
+    two.ask(ANNA, 2, FsCall::Numbers {});
+    assert!(two.reply(ANNA, 2).is_none(), "the next holder would give them again");
+    two.settle();
+    let reply = two.reply(ANNA, 2).expect("safe");
+    let FsAnswer::Numbers { first, count: 1024 } = reply.answer else { panic!("{reply:?}") };
+    two.said.clear();
+    (two, dir, first)
+}
+/// What a client was asked to give back: the number.
+fn asked(two: &Two, client: ClientId, dir: Ino) -> Option<u64> {
+    two.said.iter().find_map(|(who, say)| match say {
+        Say::Caps(caps) if *who == client => {
+            let news = caps.items.iter().find(|news| news.ino == dir && news.cap == FsCap::Nothing {});
+            news.map(|news| news.number)
+        }
+        _ => None,
+    })
+}
+fn comply(ino: Ino, number: u64) -> FsCall {
+    FsCall::Comply { ino, number, size: 0, mtime: Stamp::default(), written: true }
+}
+fn failed(two: &Two, client: ClientId, number: u64) -> Option<u16> {
+    match &two.reply(client, number)?.answer {
+        FsAnswer::Failed { errno } => Some(*errno),
+        _ => Some(0),
+    }
+}
+
+#[test]
+fn others_see_a_directory_when_its_client_has_said_what_it_did_there() {
+    let (mut two, dir, first) = delegated();
+    let asks = [
+        lookup(dir, "a"),
+        FsCall::List { dir, after: 0, bytes_max: 1000 },
+        lookup(Ino::ROOT, "d"),
+        FsCall::Stat { ino: dir },
+        FsCall::Unlink { dir: Ino::ROOT, name: "d".into(), directory: true },
+    ];
+    for (number, call) in (1..).zip(asks) {
+        two.ask(BERT, number, call);
+        two.settle();
+        assert_eq!(two.reply(BERT, number), None, "{number}");
+    }
+    // The last one changes the root, too.
+    let [number, root] = [dir, Ino::ROOT].map(|dir| asked(&two, ANNA, dir).expect("it is asked"));
+    two.said.retain(|(_, say)| !matches!(say, Say::Caps(_)));
+    foretold(&mut two, 3, first, make(dir, "a", FileKind::File {}));
+    assert!(two.reply(ANNA, 3).is_some() && two.reply(BERT, 1).is_none());
+    two.ask(ANNA, 4, comply(dir, number));
+    two.settle();
+    assert_eq!(asked(&two, ANNA, dir), None, "it is asked once");
+    assert_eq!(failed(&two, BERT, 5), None);
+    two.ask(ANNA, 6, comply(Ino::ROOT, root));
+    two.settle();
+    let reply = two.reply(BERT, 1).expect("shown");
+    let FsAnswer::Node { node, .. } = &reply.answer else { panic!("{reply:?}") };
+    assert_eq!((node.inode.ino, node.inode.ctime), (first, Stamp(77)), "as its maker had told its caller");
+    assert_eq!((failed(&two, BERT, 5), failed(&two, BERT, 4)), (Some(39), Some(0)));
+    two.ask(ANNA, 5, make(dir, "b", FileKind::File {}));
+    two.settle();
+    let reply = two.reply(ANNA, 5).expect("answered");
+    assert!(reply.delegated.is_empty(), "another one looked, and will again");
+}
+
+/// A rename that came behind it was done first, and the second name was there already.
+#[test]
+fn what_is_asked_later_is_done_later() {
+    let (mut two, dir, first) = delegated();
+    // The directory has to be read again.
+    two.take_over();
+    two.mds.on_session(ANNA, Instance(1), (true, 1), &[]);
+    two.mds.on_session(BERT, Instance(1), (true, 1), &[]);
+    two.settle();
+    foretold(&mut two, 3, first, make(dir, "a", FileKind::File {}));
+    let rename = FsCall::Rename { dir, name: "a".into(), to_dir: dir, to_name: "b".into(), flags: 0 };
+    two.ask(ANNA, 4, rename);
+    two.ask(ANNA, 5, lookup(dir, "b"));
+    two.mds.on_caught_up(ANNA);
+    two.mds.on_caught_up(BERT);
+    two.settle();
+    assert_eq!([3, 4, 5].map(|number| failed(&two, ANNA, number)), [Some(0); 3]);
+}
+
+/// Its holder died with what had been sent. Another client's request came to the next holder first, and made the
+/// name that this one's caller had been told it has.
+#[test]
+fn a_new_holder_does_first_what_clients_did_themselves() {
+    let (mut two, dir, first) = delegated();
+    two.take_over();
+    for client in [BERT, ANNA] {
+        two.mds.on_session(client, Instance(1), (true, 1), &[]);
+    }
+    two.settle();
+    two.ask(BERT, 1, make(dir, "a", FileKind::File {}));
+    two.mds.on_caught_up(BERT);
+    two.settle();
+    two.mds.on_delegable(ANNA, true);
+    foretold(&mut two, 3, first, make(dir, "a", FileKind::File {}));
+    two.mds.on_caught_up(ANNA);
+    two.settle();
+    assert_eq!((failed(&two, ANNA, 3), failed(&two, BERT, 1)), (Some(0), None));
+    let number = asked(&two, ANNA, dir).expect("it was delegated again");
+    two.ask(ANNA, 4, comply(dir, number));
+    two.settle();
+    assert_eq!(failed(&two, BERT, 1), Some(17));
+}
+
+/// The connection broke, and what its client had sent with it.
+#[test]
+fn a_client_that_greets_again_has_what_it_had_until_it_has_caught_up() {
+    let (mut two, dir, first) = delegated();
+    two.mds.on_session(ANNA, Instance(1), (true, 2), &[]);
+    two.ask(BERT, 1, lookup(dir, "a"));
+    two.settle();
+    assert_eq!(two.reply(BERT, 1), None);
+    foretold(&mut two, 3, first, make(dir, "a", FileKind::File {}));
+    two.mds.on_caught_up(ANNA);
+    two.settle();
+    assert_eq!(failed(&two, BERT, 1), Some(0));
+}
+
+/// One that stands still is evicted: it may have told its callers of what is in the way of others.
+#[test]
+fn who_does_not_give_a_directory_back_is_evicted() {
+    let (mut two, dir, _) = delegated();
+    two.ask(BERT, 1, lookup(dir, "a"));
+    let mut evicted = false;
+    for second in 0..15 {
+        two.now = two.now + Duration::from_secs(1);
+        let now: Time = two.now;
+        two.mds.on_heard(now, BERT);
+        two.settle();
+        evicted |= two.said.iter().any(|(who, say)| *who == ANNA && matches!(say, Say::Evicted(_)));
+        assert!(second >= 8 || !evicted, "after {second} s");
+    }
+    assert!(evicted);
+    assert_eq!(failed(&two, BERT, 1), Some(2), "what it did is lost with it");
+}
+
+/// What comes below a quota is counted by the server.
+#[test]
+fn a_quota_waits_until_nothing_is_delegated_and_nothing_is_below_one() {
+    let (mut two, dir, first) = delegated();
+    let quota = FsCall::SetXattr {
+        ino: dir,
+        name: QuotaKind::Files {}.name().into(),
+        value: "1".into(),
+        fresh: None,
+        drop_sgid: false,
+    };
+    two.ask(ANNA, 3, quota);
+    assert_eq!(two.reply(ANNA, 3), None, "its own client, too");
+    let number = asked(&two, ANNA, dir).expect("it is asked");
+    foretold(&mut two, 4, first, make(dir, "a", FileKind::File {}));
+    let root = asked(&two, ANNA, Ino::ROOT).expect("that, too");
+    two.ask(ANNA, 5, comply(dir, number));
+    two.ask(ANNA, 6, comply(Ino::ROOT, root));
+    two.settle();
+    assert_eq!(failed(&two, ANNA, 3), Some(0));
+    two.now = two.now + Duration::from_secs(6);
+    two.ask(ANNA, 7, FsCall::Unlink { dir, name: "a".into(), directory: false });
+    two.settle();
+    assert_eq!(two.reply(ANNA, 7).map(|reply| reply.delegated.len()), Some(0));
+    two.ask(ANNA, 8, FsCall::Usage { ino: dir });
+    two.settle();
+    let FsAnswer::Usage { quotas, .. } = &two.reply(ANNA, 8).expect("answered").answer else { panic!("usage") };
+    assert!(matches!(quotas[..], [FsQuota { .. }]));
+}
+
+/// In wrong hands: a number that was given to no one, or that something has.
+#[test]
+fn a_number_that_cannot_be_its_own_is_refused() {
+    let (mut two, dir, first) = delegated();
+    for (number, made) in [(3, Ino(first.0 + 5000)), (4, dir), (5, Ino(first.0 | 1 << 48))] {
+        foretold(&mut two, number, made, make(dir, &number.to_string(), FileKind::File {}));
+        assert_eq!(failed(&two, ANNA, number), Some(5), "{made}");
+    }
+    foretold(&mut two, 6, first, make(dir, "a", FileKind::File {}));
+    assert_eq!(failed(&two, ANNA, 6), Some(0));
+}
+
+/// A directory was to be another rank's, and locked for that. Its client's answer that gives it back waited for the lock,
+/// and the lock for that answer.
+#[test]
+fn what_is_delegated_is_taken_back_before_other_ranks_are_asked() {
+    let (mut two, dir, _) = delegated();
+    two.ask(BERT, 1, FsCall::Pin { dir: Ino::ROOT, name: "d".into(), rank: 1 });
+    two.settle();
+    let numbers = [dir, Ino::ROOT].map(|dir| asked(&two, ANNA, dir).expect("it is asked"));
+    assert!(two.mds.take_transactions().is_empty());
+    for (number, (ino, asked)) in (3..).zip([dir, Ino::ROOT].into_iter().zip(numbers)) {
+        two.ask(ANNA, number, comply(ino, asked));
+    }
+    two.settle();
+    assert!(!two.mds.take_transactions().is_empty());
+}
