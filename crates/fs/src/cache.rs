@@ -30,12 +30,14 @@
 
 mod block;
 mod divide;
+mod slice;
 mod writeback;
 
 use block::{Block, Sums};
 use bytes::Bytes;
 use divide::{Rope, blocks, indexes, within};
 use nacre_types::Ino;
+use slice::Slice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use writeback::Flight;
@@ -97,19 +99,29 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// The parts of [offset, offset+length), in order and without gaps.
+    /// The parts of [offset, offset+length), in order and without gaps. What came in one piece is
+    /// one part.
     pub fn read(&mut self, ino: Ino, offset: u64, length: u64) -> Vec<Part> {
         let range = offset..offset.saturating_add(length);
-        let (mut at, mut parts) = (offset, Vec::new());
+        let (mut at, mut parts, mut run) = (offset, Vec::new(), Slice::default());
+        let end = |run: &mut Slice, parts: &mut Vec<Part>| {
+            if !run.is_empty() {
+                parts.push(Part::Data(std::mem::take(run).into_bytes()));
+            }
+        };
         let file = self.files.get_mut(&ino).filter(|_| !range.is_empty());
         for (index, block) in file.into_iter().flat_map(|file| file.blocks.range_mut(indexes::<BLOCK>(&range))) {
             for (start, data) in block.read(within::<BLOCK>(*index, &range)) {
                 let start = index * BLOCK as u64 + start as u64;
                 if start > at {
+                    end(&mut run, &mut parts);
                     parts.push(Part::Missing { offset: at, length: start - at });
                 }
                 at = start + data.len() as u64;
-                parts.push(Part::Data(data));
+                if !run.join(&data) {
+                    end(&mut run, &mut parts);
+                    run = data;
+                }
             }
             if block.used < self.sequence {
                 self.sequence += 1;
@@ -119,6 +131,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 block.used = self.sequence;
             }
         }
+        end(&mut run, &mut parts);
         if at < range.end {
             parts.push(Part::Missing { offset: at, length: range.end - at });
         }
@@ -154,6 +167,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
 
     /// New data: dirty.
     pub fn write(&mut self, ino: Ino, offset: u64, data: &Bytes) {
+        let data = Slice::from(data.clone());
         for (index, at, range) in blocks::<BLOCK>(offset, data.len()) {
             let used = self.next();
             self.edit(ino, index, |block| {
@@ -161,7 +175,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 if range.len() == BLOCK {
                     block.replace(data.slice(range));
                 } else {
-                    block.write(at, &data[range]);
+                    block.write(at, &data.bytes()[range]);
                 }
             });
         }
