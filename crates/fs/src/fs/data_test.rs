@@ -7,6 +7,7 @@ use nacre_wire::fs::Layout;
 use nacre_wire::msg::fs::{FsCapNews, FsCaps};
 
 const MIB: u64 = 1 << 20;
+const OBJECT: u64 = 4 * MIB;
 const SIZE: u64 = 96 * MIB;
 
 /// A client that keeps what it reads of the file, which is in objects of 4 MiB.
@@ -15,7 +16,7 @@ fn reading() -> Client {
     client.fs.cache = Cache::new(1 << 30);
     client.objects.room = 99;
     let FsAnswer::Node { node: mut found, .. } = node(SIZE) else { unreachable!("a node") };
-    found.inode.layout = Some(Layout { unit: CHUNK as u32, object: CHUNK as u32, ..LAYOUT });
+    found.inode.layout = Some(Layout { unit: OBJECT as u32, object: OBJECT as u32, ..LAYOUT });
     let found = FsAnswer::Node { node: found, made: false };
     let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: false }));
     client.answer(opening, found.clone());
@@ -42,7 +43,7 @@ fn bring(client: &mut Client) -> u64 {
 /// Reading ahead asked for 16 MiB at a time, of which a reader got nothing before it had come whole:
 /// OSDs waited for the reader, then the reader for OSDs, and large reads had a third of the rate of objects.
 #[test]
-fn a_reader_waits_for_one_object_and_no_osd_for_the_reader() {
+fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
     let mut client = reading();
     let mut brought = 0;
     for at in (0..SIZE).step_by(MIB as usize) {
@@ -58,14 +59,13 @@ fn a_reader_waits_for_one_object_and_no_osd_for_the_reader() {
             }
         };
         let Ok(Given::Data(data)) = data else { panic!("{data:?}") };
-        let right = |byte: Option<&u8>| byte.is_some_and(|byte| u64::from(*byte) == at / CHUNK + 1);
+        let right = |byte: Option<&u8>| byte.is_some_and(|byte| u64::from(*byte) == at / OBJECT + 1);
         assert!(data.iter().all(|part| right(part.first()) && right(part.last())), "from {at}");
         assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), MIB as usize);
         assert!(brought - before <= CHUNK, "it waited for {} bytes at {at}", brought - before);
         let (left, asked) = (SIZE - at - MIB, client.objects.taken.len() as u64 * CHUNK);
-        if at >= 32 * MIB {
-            // What is left of this object is here.
-            let least = left.saturating_sub(CHUNK).min(24 * MIB);
+        if at >= 16 * MIB {
+            let least = left.saturating_sub(CHUNK).min(14 * MIB);
             assert!(asked >= least, "{asked} bytes are on their way at {at}");
         }
     }
