@@ -275,7 +275,7 @@ impl Fs {
     }
 
     /// Begins to read what comes after a place.
-    fn read_ahead(&mut self, ino: Ino, from: u64) {
+    pub(super) fn read_ahead(&mut self, ino: Ino, from: u64) {
         let file = self.files.get_mut(&ino).expect("it is open");
         if file.ahead == 0 {
             file.ahead_to = from;
