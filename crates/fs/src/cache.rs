@@ -8,7 +8,7 @@
 //!  unknown ──▶ Clean ◀──written── Writing(run) ◀──take_dirty── Dirty
 //!     ▲         │                     │ failed
 //!     └─────────┴─────────────────────┘
-//!      eviction, drop_clean; truncate and forget from all states
+//!      eviction, leave, drop_clean; truncate and forget from all states
 //! ```
 //! A file is kept in aligned blocks of `BLOCK` bytes, and a block in segments: see `block.rs`.
 //!
@@ -39,7 +39,7 @@ use divide::{Rope, blocks, indexes, within};
 use nacre_types::Ino;
 use slice::Slice;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use writeback::Flight;
 pub(crate) use writeback::RunId;
 
@@ -165,6 +165,22 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
     }
 
+    /// A reader has gone past a range and will not come back: blocks that may be evicted are.
+    pub fn leave(&mut self, ino: Ino, range: Range<u64>) {
+        let passed = range.start / BLOCK as u64..range.end / BLOCK as u64;
+        if passed.is_empty() {
+            return;
+        }
+        for index in self.known(ino, passed.start..=passed.end - 1) {
+            self.edit(ino, index, |block| {
+                if block.sums().may_be_evicted() {
+                    block.carve(0..BLOCK);
+                }
+            });
+        }
+        self.tidy(ino);
+    }
+
     /// New data: dirty.
     pub fn write(&mut self, ino: Ino, offset: u64, data: &Bytes) {
         let data = Slice::from(data.clone());
@@ -211,6 +227,10 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
     }
 
+    /// Clean data is evicted while more than this is kept.
+    pub const fn bytes_max(&self) -> u64 {
+        self.bytes_max as u64
+    }
     /// Bytes of a file that are dirty or being written.
     pub fn dirty_of(&self, ino: Ino) -> u64 {
         self.files.get(&ino).map_or(0, |file| file.sums.dirty + file.sums.writing)

@@ -87,10 +87,7 @@ impl Fs {
             return Some(Ok(Given::Data(Vec::new())));
         }
         let data = data::whole(self.cache.read(ino, offset, end - offset))?;
-        let file = self.files.get_mut(&ino)?;
-        if std::mem::replace(&mut file.read_to, end) == offset {
-            self.read_ahead(ino, end);
-        }
+        self.go_on_reading(ino, offset..end);
         Some(Ok(Given::Data(data)))
     }
     fn write_at_once(&mut self, ino: Ino, offset: u64, data: &Bytes) -> Option<Outcome> {

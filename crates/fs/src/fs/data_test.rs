@@ -114,3 +114,21 @@ fn what_was_read_ahead_is_answered_at_once_and_in_one_piece() {
     let Ok(Given::Data(data)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(data.iter().map(Bytes::len).collect::<Vec<_>>(), [MIB as usize]);
 }
+
+/// A file that was read once pushed out all others, and each of its bytes cost memory of its own.
+#[test]
+fn a_reader_that_goes_through_a_file_leaves_most_of_it_behind() {
+    let kept_max = 48 * MIB;
+    let mut client = reading(STREAM_KEPT * kept_max);
+    // What is kept of it, what is read ahead, and what is being read.
+    let most = kept_max + 16 * MIB + 2 * CHUNK;
+    for at in (0..SIZE).step_by(MIB as usize) {
+        read(&mut client, at);
+        assert!((client.fs.cache.bytes() as u64) < most + most / 64, "{} bytes at {at}", client.fs.cache.bytes());
+    }
+    let again: Vec<u64> = (0..SIZE).step_by(MIB as usize).map(|at| read(&mut client, at)).collect();
+    assert_eq!(again[..48].iter().sum::<u64>(), 48 * MIB - kept_max, "the beginning is kept");
+    assert!(again.iter().sum::<u64>() > 0);
+    let third = (0..SIZE).step_by(MIB as usize).map(|at| read(&mut client, at));
+    assert_eq!(third.sum::<u64>(), 0, "what is read again is kept");
+}
