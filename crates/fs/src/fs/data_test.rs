@@ -64,8 +64,8 @@ fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
         assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), MIB as usize);
         assert!(brought - before <= CHUNK, "it waited for {} bytes at {at}", brought - before);
         let (left, asked) = (SIZE - at - MIB, client.objects.taken.len() as u64 * CHUNK);
-        if at >= 16 * MIB {
-            let least = left.saturating_sub(CHUNK).min(14 * MIB);
+        if at >= *AHEAD.end() {
+            let least = left.saturating_sub(CHUNK).min(AHEAD.end() - 2 * CHUNK);
             assert!(asked >= least, "{asked} bytes are on their way at {at}");
         }
     }
@@ -92,7 +92,8 @@ fn read(client: &mut Client, at: u64) -> u64 {
     let Ok(Given::Data(data)) = data else { panic!("{data:?}") };
     assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), MIB as usize, "at {at}");
     let right = |byte: &u8| u64::from(*byte) == at / OBJECT + 1;
-    assert!(data.iter().all(|part| part.first().is_some_and(right) && part.last().is_some_and(right)));
+    let are_right = |part: &Bytes| part.first().is_some_and(right) && part.last().is_some_and(right);
+    assert!(data.iter().all(are_right), "at {at}");
     brought
 }
 
@@ -121,10 +122,11 @@ fn a_reader_that_goes_through_a_file_leaves_most_of_it_behind() {
     let kept_max = 48 * MIB;
     let mut client = reading(STREAM_KEPT * kept_max);
     // What is kept of it, what is read ahead, and what is being read.
-    let most = kept_max + 16 * MIB + 2 * CHUNK;
+    let most = kept_max + AHEAD.end() + 2 * CHUNK;
     for at in (0..SIZE).step_by(MIB as usize) {
         read(&mut client, at);
-        assert!((client.fs.cache.bytes() as u64) < most + most / 64, "{} bytes at {at}", client.fs.cache.bytes());
+        let kept = client.fs.cache.bytes() as u64;
+        assert!(kept < most + most / 64, "{kept} bytes at {at}");
     }
     let again: Vec<u64> = (0..SIZE).step_by(MIB as usize).map(|at| read(&mut client, at)).collect();
     assert_eq!(again[..48].iter().sum::<u64>(), 48 * MIB - kept_max, "the beginning is kept");
