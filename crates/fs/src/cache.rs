@@ -8,7 +8,7 @@
 //!  unknown ──▶ Clean ◀──written── Writing(run) ◀──take_dirty── Dirty
 //!     ▲         │                     │ failed
 //!     └─────────┴─────────────────────┘
-//!      eviction, drop_clean; truncate and forget from all states
+//!      eviction, leave, drop_clean; truncate and forget from all states
 //! ```
 //! A file is kept in aligned blocks of `BLOCK` bytes, and a block in segments: see `block.rs`.
 //!
@@ -30,14 +30,16 @@
 
 mod block;
 mod divide;
+mod slice;
 mod writeback;
 
 use block::{Block, Sums};
 use bytes::Bytes;
 use divide::{Rope, blocks, indexes, within};
 use nacre_types::Ino;
+use slice::Slice;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use writeback::Flight;
 pub(crate) use writeback::RunId;
 
@@ -97,19 +99,29 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// The parts of [offset, offset+length), in order and without gaps.
+    /// The parts of [offset, offset+length), in order and without gaps. What came in one piece is
+    /// one part.
     pub fn read(&mut self, ino: Ino, offset: u64, length: u64) -> Vec<Part> {
         let range = offset..offset.saturating_add(length);
-        let (mut at, mut parts) = (offset, Vec::new());
+        let (mut at, mut parts, mut run) = (offset, Vec::new(), Slice::default());
+        let end = |run: &mut Slice, parts: &mut Vec<Part>| {
+            if !run.is_empty() {
+                parts.push(Part::Data(std::mem::take(run).into_bytes()));
+            }
+        };
         let file = self.files.get_mut(&ino).filter(|_| !range.is_empty());
         for (index, block) in file.into_iter().flat_map(|file| file.blocks.range_mut(indexes::<BLOCK>(&range))) {
             for (start, data) in block.read(within::<BLOCK>(*index, &range)) {
                 let start = index * BLOCK as u64 + start as u64;
                 if start > at {
+                    end(&mut run, &mut parts);
                     parts.push(Part::Missing { offset: at, length: start - at });
                 }
                 at = start + data.len() as u64;
-                parts.push(Part::Data(data));
+                if !run.join(&data) {
+                    end(&mut run, &mut parts);
+                    run = data;
+                }
             }
             if block.used < self.sequence {
                 self.sequence += 1;
@@ -119,6 +131,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 block.used = self.sequence;
             }
         }
+        end(&mut run, &mut parts);
         if at < range.end {
             parts.push(Part::Missing { offset: at, length: range.end - at });
         }
@@ -152,8 +165,25 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
     }
 
+    /// A reader has gone past a range and will not come back: blocks that may be evicted are.
+    pub fn leave(&mut self, ino: Ino, range: Range<u64>) {
+        let passed = range.start / BLOCK as u64..range.end / BLOCK as u64;
+        if passed.is_empty() {
+            return;
+        }
+        for index in self.known(ino, passed.start..=passed.end - 1) {
+            self.edit(ino, index, |block| {
+                if block.sums().may_be_evicted() {
+                    block.carve(0..BLOCK);
+                }
+            });
+        }
+        self.tidy(ino);
+    }
+
     /// New data: dirty.
     pub fn write(&mut self, ino: Ino, offset: u64, data: &Bytes) {
+        let data = Slice::from(data.clone());
         for (index, at, range) in blocks::<BLOCK>(offset, data.len()) {
             let used = self.next();
             self.edit(ino, index, |block| {
@@ -161,7 +191,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 if range.len() == BLOCK {
                     block.replace(data.slice(range));
                 } else {
-                    block.write(at, &data[range]);
+                    block.write(at, &data.bytes()[range]);
                 }
             });
         }
@@ -197,6 +227,10 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
     }
 
+    /// Clean data is evicted while more than this is kept.
+    pub const fn bytes_max(&self) -> u64 {
+        self.bytes_max as u64
+    }
     /// Bytes of a file that are dirty or being written.
     pub fn dirty_of(&self, ino: Ino) -> u64 {
         self.files.get(&ino).map_or(0, |file| file.sums.dirty + file.sums.writing)

@@ -3,6 +3,7 @@
 use crate::ask::{Ask, CallId};
 use crate::queue::Queue;
 use crate::routes::rank_of;
+use crate::stream::Stream;
 use bytes::Bytes;
 use nacre_types::{Ino, Time};
 use nacre_wire::Wire as _;
@@ -114,10 +115,10 @@ pub(crate) struct File {
     pub failed: Option<u16>,
     /// There was no room for some of it a moment ago: until then no more is taken.
     pub full_until: Time,
-    /// Where the last read ended, and how far was read ahead.
-    pub read_to: u64,
+    /// How it is read in order.
+    pub stream: Stream,
+    /// How far was read ahead, and how far to.
     pub ahead_to: u64,
-    /// How far to read ahead.
     pub ahead: u64,
     /// Changes of its attributes that their callers have been answered, and the server has not, in order.
     pub foretold: Vec<Foretold>,
@@ -188,7 +189,7 @@ impl File {
             growing: false,
             failed: None,
             full_until: Time::ZERO,
-            read_to: 0,
+            stream: Stream::default(),
             ahead_to: 0,
             ahead: 0,
             foretold: Vec::new(),

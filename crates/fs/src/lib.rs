@@ -22,6 +22,7 @@ mod routes;
 mod seek;
 mod session;
 mod sessions;
+mod stream;
 
 pub use ahead::LookAhead;
 pub use ask::{Ask, CallId, Given, Outcome};

@@ -14,6 +14,7 @@
 //! the block, and each has at least a [`HELD_MAX`]th of the buffer that it keeps alive.
 
 use super::RunId;
+use super::slice::Slice;
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 
@@ -39,7 +40,7 @@ enum State {
 struct Segment {
     /// From where in the block.
     at: usize,
-    data: Bytes,
+    data: Slice,
     /// Bytes of the buffer that `data` is a slice of, as far as that is known.
     held: usize,
     state: State,
@@ -62,12 +63,12 @@ impl Segment {
         self.data.len() * HELD_MAX < self.held
     }
     fn copied(self) -> Self {
-        Self { data: Bytes::copy_from_slice(&self.data), held: self.data.len(), ..self }
+        Self { data: Bytes::copy_from_slice(self.data.bytes()).into(), held: self.data.len(), ..self }
     }
     /// Writes into a segment, or behind it.
     fn write(&mut self, at: usize, data: &[u8]) {
         let at = at - self.at;
-        let mut buffer = std::mem::take(&mut self.data).try_into_mut().unwrap_or_else(|shared| {
+        let mut buffer = std::mem::take(&mut self.data).into_bytes().try_into_mut().unwrap_or_else(|shared| {
             let mut buffer = BytesMut::with_capacity(shared.len().max(at + data.len()));
             buffer.extend_from_slice(&shared);
             self.held = 0;
@@ -77,7 +78,7 @@ impl Segment {
         buffer[at..at + over.len()].copy_from_slice(over);
         buffer.extend_from_slice(behind);
         self.held = self.held.max(buffer.len());
-        self.data = buffer.freeze();
+        self.data = buffer.freeze().into();
     }
 }
 
@@ -94,14 +95,14 @@ pub(super) struct Block {
 
 impl Block {
     /// What is known of a range, and from where in the block.
-    pub fn read(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Bytes)> {
+    pub fn read(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Slice)> {
         self.segments[self.overlapping(&range)].iter().map(move |segment| {
             let (from, to) = (segment.at.max(range.start), segment.end().min(range.end));
             (from, segment.data.slice(from - segment.at..to - segment.at))
         })
     }
     /// Clean data where nothing is known.
-    pub fn fill(&mut self, at: usize, data: &Bytes) {
+    pub fn fill(&mut self, at: usize, data: &Slice) {
         let whole = Segment { at, data: data.clone(), held: data.len(), state: State::Clean };
         let mut next = self.overlapping(&(at..whole.end())).start;
         let mut from = at;
@@ -117,7 +118,7 @@ impl Block {
         self.join();
     }
     /// New data of the whole block.
-    pub fn replace(&mut self, data: Bytes) {
+    pub fn replace(&mut self, data: Slice) {
         self.segments.clear();
         self.segments.push(Segment { at: 0, held: data.len(), data, state: State::Dirty });
     }
@@ -134,14 +135,14 @@ impl Block {
             None => {
                 self.carve(at..end);
                 let index = self.segments.partition_point(|segment| segment.at < at);
-                let (held, data) = (data.len(), Bytes::copy_from_slice(data));
+                let (held, data) = (data.len(), Bytes::copy_from_slice(data).into());
                 self.segments.insert(index, Segment { at, data, held, state: State::Dirty });
             }
         }
         self.join();
     }
     /// Dirty data within a range is being written, if `run` says by which run.
-    pub fn take(&mut self, range: Range<usize>, mut run: impl FnMut(usize, &Bytes) -> Option<RunId>) {
+    pub fn take(&mut self, range: Range<usize>, mut run: impl FnMut(usize, &Slice) -> Option<RunId>) {
         self.split(range.start);
         self.split(range.end);
         let overlapping = self.overlapping(&range);
@@ -206,7 +207,7 @@ impl Block {
         self.segments.dedup_by(|right, left| {
             let joins = left.end() == right.at && left.state == right.state;
             if joins {
-                left.write(right.at, &right.data);
+                left.write(right.at, right.data.bytes());
             }
             joins
         });

@@ -1,5 +1,6 @@
 //! How ranges of a file, and data in parts, are divided into blocks.
 
+use super::slice::Slice;
 use bytes::Bytes;
 use std::ops::{Range, RangeInclusive};
 
@@ -33,15 +34,15 @@ pub(super) fn indexes<const BLOCK: usize>(range: &Range<u64>) -> RangeInclusive<
 /// Parts that are taken one after the other, divided in another way.
 pub(super) struct Rope<'a> {
     parts: std::slice::Iter<'a, Bytes>,
-    part: Bytes,
+    part: Slice,
 }
 
 impl<'a> Rope<'a> {
     pub fn new(parts: &'a [Bytes]) -> Self {
-        Self { parts: parts.iter(), part: Bytes::new() }
+        Self { parts: parts.iter(), part: Slice::default() }
     }
     /// The next `length` bytes: copied, unless they may keep alive what they are a slice of.
-    pub fn take(&mut self, length: usize, slice: bool) -> Bytes {
+    pub fn take(&mut self, length: usize, slice: bool) -> Slice {
         let mut copy = Vec::new();
         loop {
             if slice && copy.is_empty() && self.part.len() >= length {
@@ -49,11 +50,11 @@ impl<'a> Rope<'a> {
             }
             let part = self.part.split_to(self.part.len().min(length - copy.len()));
             copy.reserve_exact(if part.is_empty() { 0 } else { length - copy.len() });
-            copy.extend_from_slice(&part);
+            copy.extend_from_slice(part.bytes());
             if copy.len() == length {
-                return copy.into();
+                return Bytes::from(copy).into();
             }
-            self.part = self.parts.next().expect("lengths were added up").clone();
+            self.part = self.parts.next().expect("lengths were added up").clone().into();
         }
     }
 }

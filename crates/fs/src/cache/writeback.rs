@@ -5,6 +5,7 @@
 //!                               └─ failed ──▶ forgotten ┘ or forgotten since
 //! ```
 
+use super::slice::Slice;
 use super::{Cache, indexes, within};
 use bytes::Bytes;
 use nacre_types::Ino;
@@ -45,7 +46,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         let (mut taken, mut full, mut ids, mut indexes) = (0, false, self.runs, indexes::<BLOCK>(&range));
         while let Some(index) = self.files[&ino].dirty_blocks.range(indexes).next().copied().filter(|_| !full) {
             let base = index * BLOCK as u64;
-            let take = |at: usize, data: &Bytes| {
+            let take = |at: usize, data: &Slice| {
                 let (start, length) = (base + at as u64, data.len() as u64);
                 full |= taken > 0 && taken + data.len() > bytes_max;
                 if full || in_flight.iter().any(|run| run.start < start + length && start < run.end) {
@@ -55,11 +56,16 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 match runs.last_mut().filter(|run| run.offset + run.length == start) {
                     Some(run) => {
                         run.length += length;
-                        run.parts.push(data.clone());
+                        run.parts.push(data.clone().into_bytes());
                     }
                     None => {
                         ids += 1;
-                        runs.push(Run { id: RunId(ids), offset: start, length, parts: vec![data.clone()] });
+                        runs.push(Run {
+                            id: RunId(ids),
+                            offset: start,
+                            length,
+                            parts: vec![data.clone().into_bytes()],
+                        });
                     }
                 }
                 Some(RunId(ids))

@@ -13,7 +13,7 @@ use super::*;
 
 impl Fs {
     /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since
-    /// it has a [deadline](Service::next_deadline) that it had not before.
+    /// it has a [deadline](Service::next_deadline) that it had not before, or objects to read.
     /// A change of attributes or names is the cache's above, if there is one.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Fs {
         if !self.queue.is_empty(rank) || self.is_stopping() || !self.sessions.has_lease(rank, now) {
             return Err(ask);
         }
-        let before = self.flush_at.min(self.send_at);
+        let (before, waited) = (self.flush_at.min(self.send_at), !self.operations.is_empty());
         self.now = self.now.max(now);
         let outcome = match &ask {
             Ask::Names(FsCall::Close { ino, write, .. }) => self.close_at_once(*ino, *write),
@@ -41,8 +41,9 @@ impl Fs {
             Ask::Failed { ino } => Some(self.failed(*ino)),
             _ => None,
         };
+        let reads_ahead = !waited && !self.operations.is_empty();
         match outcome {
-            Some(outcome) => Ok((outcome, self.flush_at.min(self.send_at) < before)),
+            Some(outcome) => Ok((outcome, self.flush_at.min(self.send_at) < before || reads_ahead)),
             None => Err(ask),
         }
     }
@@ -83,15 +84,11 @@ impl Fs {
     fn read_at_once(&mut self, ino: Ino, offset: u64, length: u32) -> Option<Outcome> {
         let file = self.kept(ino, FsCap::Cache {})?;
         let end = file.end_of_read(offset, length);
-        // One that goes on is read ahead for.
-        if offset == file.read_to && file.ahead_to < file.in_objects() {
-            return None;
-        }
         if offset >= end {
             return Some(Ok(Given::Data(Vec::new())));
         }
         let data = data::whole(self.cache.read(ino, offset, end - offset))?;
-        self.files.get_mut(&ino)?.read_to = end;
+        self.go_on_reading(ino, offset..end);
         Some(Ok(Given::Data(data)))
     }
     fn write_at_once(&mut self, ino: Ino, offset: u64, data: &Bytes) -> Option<Outcome> {
