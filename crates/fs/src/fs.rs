@@ -389,6 +389,7 @@ impl Fs {
             }
             Input::Stopping => {
                 self.send_foretold(out);
+                self.begin_closes();
                 self.begin_leaving();
             }
             _ => {}
@@ -454,7 +455,10 @@ impl Fs {
                     self.on_safe(number, out);
                 }
             }
-            Message::FsCaps(caps) => self.on_caps(rank, caps, out),
+            Message::FsCaps(caps) => {
+                self.begin_closes();
+                self.on_caps(rank, caps, out);
+            }
             Message::FsForget(forget) => {
                 forget.items.iter().filter(|_| !mutant(Mutant::NamesKept)).for_each(|item| self.names.forget(item));
                 self.forgets.push((rank, forget.number));
@@ -933,8 +937,11 @@ impl Service for Fs {
         self.now = now;
         if self.send_at <= now {
             self.send_foretold(out);
+            self.begin_closes();
+        } else if self.queue.len() > 0 {
+            // What has begun since may be about the same files.
+            self.begin_closes();
         }
-        self.begin_closes();
         for input in inputs {
             self.on_input(input, out);
         }

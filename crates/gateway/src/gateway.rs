@@ -6,6 +6,7 @@
 use crate::caller::Caller;
 use crate::calls::{self, Allocate, New, Wanted};
 use crate::client::Files;
+use crate::following::follow;
 use crate::kept::Kept;
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
@@ -205,7 +206,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, by: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        follow(by);
         self.entry(FsCall::Lookup { dir: number(parent), name: calls::name(name) }, reply);
     }
 
@@ -224,6 +226,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     }
 
     fn mkdir(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        follow(by);
         let new = New { umask, ..New::plain(FileKind::Directory {}, mode, owner(by)) };
         self.entry(new.call(number(parent), calls::name(name), None), reply);
     }
@@ -238,7 +241,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         self.entry(FsCall::Link { ino: number(ino), dir: number(parent), name: calls::name(name) }, reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, by: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        follow(by);
         let call = FsCall::Unlink { dir: number(parent), name: calls::name(name), directory: false };
         self.empty(Ask::Names(call), reply);
     }
@@ -269,13 +273,14 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, by: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        follow(by);
         self.attributes(FsCall::Stat { ino: number(ino) }, reply);
     }
 
     fn setattr(
         &self,
-        _: &Request,
+        by: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -291,6 +296,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        follow(by);
         let changes = Wanted { mode, uid, gid, size, atime, mtime }.changes();
         self.attributes(FsCall::Set { ino: number(ino), changes }, reply);
     }
@@ -327,7 +333,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, by: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        follow(by);
         if let Err(why) = xattr::check(name.as_bytes()) {
             return reply.error(why);
         }
@@ -372,7 +379,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     // ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, by: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        follow(by);
         let (open, how) = (FsCall::Open { ino: number(ino), write: calls::writes(flags) }, self.how);
         self.names(open, move |outcome| match answers::done(outcome) {
             Ok(()) => reply.opened(HANDLE, how),
@@ -390,6 +398,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        follow(by);
         let new = New { umask, ..New::plain(FileKind::File {}, mode, owner(by)) };
         let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
         let (kept, set_ids) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids));
@@ -406,7 +415,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     fn read(
         &self,
-        _: &Request,
+        by: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -415,6 +424,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        follow(by);
         self.files.ask(Ask::Read { ino: number(ino), offset, length: size }, move |outcome| {
             answers::with_data(outcome, |data| match data {
                 Ok(data) => reply.data(data),
@@ -435,6 +445,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        follow(by);
         let length = u32::try_from(data.len()).expect("the kernel writes at most IO_MAX at once");
         // The library reads the next request into the same memory.
         let data = Bytes::copy_from_slice(data);
@@ -534,7 +545,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
 
     /// `close` waits for nothing but the end of its process's locks, if there are any. It tells what could not be written
     /// by then.
-    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, by: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        follow(by);
         let ino = number(ino);
         if !self.locks.take(ino, owner.0) {
             return self.empty(Ask::Failed { ino }, reply);

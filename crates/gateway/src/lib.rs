@@ -12,7 +12,8 @@
 //! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`, `room`: what of
 //!   them takes thought;
 //! * `client`: whom requests are passed on to; `kept`: attributes that the kernel keeps;
-//! * `locks`: owners of locks and threads that wait for one; `caller`: what the library does not say of a thread.
+//! * `locks`: owners of locks and threads that wait for one; `caller`: what the library does not say of a thread;
+//! * `following`: on which processor requests are read.
 //!
 //! Invariants:
 //! 1. A request's thread waits for nothing: every request that asks the cluster is replied to from the call's end.
@@ -32,6 +33,7 @@ mod caller;
 mod calls;
 mod client;
 mod error;
+mod following;
 mod gateway;
 mod kept;
 #[cfg(test)]

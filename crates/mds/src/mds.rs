@@ -427,9 +427,6 @@ impl Mds {
         // Over a new connection it begins with nothing that it keeps.
         self.void_shares(client);
         self.delegations.greet(client);
-        if mutant(Mutant::DelegationsEndEarly) {
-            self.delegations.end(client);
-        }
         let session = self.sessions.entry(client).or_default();
         let is_new = session.instance != instance || !session.counted;
         if session.instance != instance {

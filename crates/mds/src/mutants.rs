@@ -21,8 +21,4 @@ nacre_types::planted_bugs! {
     NothingProbed,
     /// A directory is shown while another client may make names there itself.
     DelegationsKept,
-    /// A client that begins again has nothing any more that was delegated to it, whatever it is still to say.
-    DelegationsEndEarly,
-    /// What clients did themselves is done by a new holder like everything else that they ask.
-    ForetoldNotFirst,
 }

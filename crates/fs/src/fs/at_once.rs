@@ -4,8 +4,8 @@
 //!  caller's thread ──Ask──▶ kept? ─▶ answered
 //!                            └ no: begun, and answered after a turn
 //! ```
-//! A file of which nothing is dirty is closed so, too: the server hears of it with the next turn, with
-//! what is asked next or if it wants the file for another client. No turn is wanted for it.
+//! A file of which nothing is dirty is closed so, too: the server hears of it a moment later, with others, and at
+//! the latest with what is asked next, or if it wants the file for another client.
 //!
 //! Invariant: what is answered so is what a turn at that time would have answered.
 
@@ -65,6 +65,7 @@ impl Fs {
             return None;
         }
         self.closes.push((ino, write));
+        self.send_later(self.closes.len());
         Some(Ok(Given::Answer(FsAnswer::Done {})))
     }
     /// Files that were closed so are calls like others now: before all that was begun since.

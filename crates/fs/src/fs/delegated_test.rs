@@ -203,3 +203,17 @@ fn many_are_sent_together() {
     assert!(client.ended().iter().any(|(id, outcome)| *id == call && outcome.is_ok()));
     assert_eq!(sent(&client).0.len(), UNSENT_MAX);
 }
+
+/// Each close was told with the next turn, and its answer made the next turn: so names came one by one, too.
+#[test]
+fn closes_are_told_with_the_names() {
+    let mut client = delegated();
+    let ino = made(&mut client, "a").expect("answered").ino;
+    let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
+    assert!(matches!(at_once(&mut client, close), Some(Ok(_))));
+    client.turn(None);
+    assert_eq!(client.asks(0), []);
+    client.tick(Duration::from_millis(100));
+    let calls: Vec<FsCall> = client.asks(0).into_iter().map(|request| request.call).collect();
+    assert!(matches!(calls[..], [FsCall::Make { .. }, FsCall::Close { .. }]), "{calls:?}");
+}

@@ -69,7 +69,11 @@ impl Fs {
     }
     pub(super) fn note_unsent(&mut self, unsent: Unsent) {
         self.foretold.push(unsent);
-        let at = if self.foretold.len() < UNSENT_MAX / 2 { self.now + AFTER } else { self.now };
+        self.send_later(self.foretold.len());
+    }
+    /// So many are to be sent, and may wait for others.
+    pub(super) fn send_later(&mut self, count: usize) {
+        let at = if count < UNSENT_MAX / 2 { self.now + AFTER } else { self.now };
         self.send_at = self.send_at.min(at);
     }
     /// Sends them: before all that is asked, or said of what this client has.

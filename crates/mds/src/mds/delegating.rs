@@ -40,7 +40,6 @@ impl Mds {
     /// All clients have come: what they did themselves is done now.
     pub(super) fn put_foretold_first(&mut self) {
         let foretold = self.waiting.iter().filter(|(_, request)| request.foretold.is_some());
-        let foretold = foretold.filter(|_| !mutant(Mutant::ForetoldNotFirst));
         self.delegating.first = foretold.map(|(client, request)| (*client, request.number)).collect();
     }
     /// Whether something of that is still to be done, and this is none of it.
