@@ -49,9 +49,9 @@ pub(crate) enum Tells {
 pub(crate) struct File {
     /// How often it is open, for reading and for writing: as many closes have to come.
     pub opens: [u32; 2],
-    pub made: Made,
     /// Closes of each that are under way.
     pub closing: [u32; 2],
+    pub made: Made,
     pub layout: Layout,
     /// Bytes: as the server said last, or as this client has made it.
     pub size: u64,
@@ -216,6 +216,10 @@ impl File {
         (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
         self.made = Made::Known;
         self.flushes.clear();
+    }
+    /// Whether something is to be written that waits until the server knows of it, or of the file.
+    pub fn waits_to_write(&self) -> bool {
+        self.growing || self.waits_to_tell || self.made == Made::Wanted
     }
     /// Whether there was no room for it a moment ago.
     pub fn has_no_room(&self, now: Time) -> bool {

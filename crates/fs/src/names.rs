@@ -19,7 +19,7 @@
 use crate::ahead::{Ahead, LookAhead};
 use crate::routes::rank_of;
 use nacre_types::{Ino, Name, Rank, Time};
-use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::entry::{NAME_MAX, is_name};
 use nacre_wire::fs::{FileKind, Head, Inode, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsElsewhere, FsListed, FsNode, FsStale, rename_flag};
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,11 +201,7 @@ impl Names {
     }
     /// Whether a name is known to stand for nothing.
     pub fn is_free(&self, dir: Ino, name: &Name) -> bool {
-        let is_known = |of: &Dir| match of.names.get(name) {
-            Some(bound) => bound.is_none(),
-            None => of.knows(name),
-        };
-        is_name(name.as_bytes()) && self.dirs.get(&dir).is_some_and(is_known)
+        is_name(name.as_bytes()) && self.knows(dir, name) && self.bound(dir, name).is_none()
     }
     /// What a name stands for, if that is a file whose only name it is and its attributes are known.
     pub fn file_at(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, name: &Name) -> Option<&Inode> {
@@ -607,12 +603,6 @@ pub(crate) fn last_listed(entries: &[FsListed], elsewhere: &[FsElsewhere]) -> Op
     let names = entries.iter().map(|listed| &listed.name);
     names.chain(elsewhere.iter().map(|other| &other.name)).map(name_hash).max()
 }
-/// Whether something can be called so; of what cannot the server says why.
-fn is_name(bytes: &[u8]) -> bool {
-    let is_reserved = matches!(bytes, b"" | b"." | b"..");
-    bytes.len() <= NAME_MAX && !is_reserved && !bytes.iter().any(|byte| matches!(byte, 0 | b'/'))
-}
-
 /// What the name that was looked up stands for.
 const fn found(answer: &FsAnswer) -> Option<Ino> {
     match answer {

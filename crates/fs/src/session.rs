@@ -80,6 +80,8 @@ pub(crate) struct Ended {
     pub call: FsCall,
     /// What it was told, if it was answered.
     pub told: Option<FsAgain>,
+    /// Its caller had been answered by this client.
+    pub foretold: bool,
 }
 
 /// When a caller began to wait until what was done is safe.
@@ -484,7 +486,12 @@ impl Session {
             sent.told.is_some() || may_have_happened || says_written(&sent.call) || sent.is_foretold()
         };
         let ended = self.sent.extract_if(.., ends);
-        ended.map(|(number, sent)| Ended { number, call: sent.call, told: sent.told.map(|(_, again)| again) })
+        ended.map(|(number, sent)| Ended {
+            number,
+            call: sent.call,
+            told: sent.told.map(|(_, again)| again),
+            foretold: sent.foretold.is_some(),
+        })
     }
 
     /// Whether something that changes what is journaled was not answered, or is not safe.

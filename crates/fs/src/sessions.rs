@@ -18,7 +18,7 @@ use nacre_role::Output;
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::fs::FsHolder;
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::FsReply;
+use nacre_wire::msg::fs::{FsCall, FsReply};
 use std::collections::BTreeMap;
 
 /// See the module head.
@@ -30,16 +30,14 @@ pub(crate) struct Sessions {
     /// Answers so far that are not safe, or were not.
     answers: u64,
     ranks: BTreeMap<Rank, Session>,
-    /// What requests are about that have not been answered, but for those that were foretold; and how many are about
-    /// each inode.
-    about: BTreeMap<u64, Vec<Ino>>,
+    /// How many requests name an inode that have not been answered, but for those that were foretold.
     busy: BTreeMap<Ino, u32>,
 }
 
 impl Sessions {
     pub fn new(file_system: Name, instance: Instance) -> Self {
-        let (ranks, about, busy) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut sessions = Self { file_system, instance, next: 1, answers: 0, ranks, about, busy };
+        let (ranks, busy) = (BTreeMap::new(), BTreeMap::new());
+        let mut sessions = Self { file_system, instance, next: 1, answers: 0, ranks, busy };
         sessions.of(FIRST);
         sessions
     }
@@ -109,9 +107,7 @@ impl Sessions {
         let number = self.next;
         self.next += 1;
         if asked.foretold.is_none() {
-            let about: Vec<Ino> = asked.call.inos().collect();
-            about.iter().for_each(|ino| *self.busy.entry(*ino).or_default() += 1);
-            self.about.insert(number, about);
+            asked.call.inos().for_each(|ino| *self.busy.entry(ino).or_default() += 1);
         }
         self.of(rank).request(now, number, asked, out);
         number
@@ -120,8 +116,8 @@ impl Sessions {
     pub fn is_busy(&self, ino: Ino) -> bool {
         self.busy.contains_key(&ino)
     }
-    fn end_busy(&mut self, number: u64) {
-        for ino in self.about.remove(&number).unwrap_or_default() {
+    fn end_busy(&mut self, call: &FsCall) {
+        for ino in call.inos() {
             if let Some(count) = self.busy.get_mut(&ino) {
                 *count -= 1;
                 if *count == 0 {
@@ -134,7 +130,9 @@ impl Sessions {
     pub fn on_reply(&mut self, now: Time, rank: Rank, reply: FsReply, out: &mut Vec<Output>) -> Option<Answered> {
         let order = self.answers + 1;
         let answered = self.of(rank).on_reply(now, reply, order, out)?;
-        self.end_busy(answered.number);
+        if !answered.foretold {
+            self.end_busy(&answered.call);
+        }
         self.answers += u64::from(!answered.safe);
         Some(answered)
     }
@@ -184,7 +182,8 @@ impl Sessions {
         let next = self.instance;
         let mut ended: Vec<_> = self.ranks.values_mut().flat_map(|session| session.on_evicted(next)).collect();
         ended.sort_unstable_by_key(|ended| ended.number);
-        ended.iter().for_each(|ended| self.end_busy(ended.number));
+        let unanswered = ended.iter().filter(|ended| ended.told.is_none() && !ended.foretold);
+        unanswered.for_each(|ended| self.end_busy(&ended.call));
         ended
     }
     /// Whether some rank has not answered what changes something, or has that not in its journal yet.
@@ -207,7 +206,7 @@ mod tests {
     use super::*;
     use nacre_wire::Message;
     use nacre_wire::fs::Stamp;
-    use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall};
+    use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer};
 
     const NOW: Time = Time(1);
     const OTHER: Rank = Rank(1);

@@ -24,7 +24,7 @@ use crate::tree::{Found, Tree};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
-use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::entry::{NAME_MAX, is_name};
 use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::quota::PREFIX;
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp, name_hash};
@@ -385,7 +385,7 @@ impl Run<'_> {
         if bytes.len() > NAME_MAX {
             return Err(Stop::Fail(ENAMETOOLONG));
         }
-        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        if !is_name(bytes) {
             return Err(Stop::Fail(EINVAL));
         }
         match self.tree.find(dir, name) {

@@ -41,8 +41,7 @@ impl Fs {
                     self.request(comply, Purpose::Said, out);
                 }
                 None => {
-                    // Of a directory: all that was done there is sent before.
-                    self.send_foretold(out);
+                    // Of a directory: as with each request, all that was done here is sent before.
                     self.names.undelegate(news.ino);
                     self.comply(news.ino, news.number, out);
                 }

@@ -85,7 +85,7 @@ impl Fs {
         self.locking.on_evicted();
         self.seek.forget_holders(self.now);
         self.delegated.on_evicted();
-        for Ended { number, call, told } in ended {
+        for Ended { number, call, told, .. } in ended {
             match told {
                 // It has the file open.
                 Some(_) if matches!(call, FsCall::Open { .. }) => {}

@@ -365,9 +365,8 @@ impl Fs {
                 }
                 syncing.up_to = self.last_number;
                 // What waits until the file may grow has no number yet.
-                let waits = |file: &File| file.growing || file.waits_to_tell || file.made == Made::Wanted;
-                let grows = |ino: &Ino| self.files.get(ino).is_some_and(waits);
-                syncing.again = syncing.files.keys().any(grows);
+                let waits = |ino: &Ino| self.files.get(ino).is_some_and(File::waits_to_write);
+                syncing.again = syncing.files.keys().any(waits);
                 if !self.is_synced(&syncing) {
                     self.syncing.push(syncing);
                     continue;
@@ -405,10 +404,7 @@ impl Fs {
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {
-        let is_written = |file: &File| {
-            let waits = file.growing || file.waits_to_tell || file.made == Made::Wanted;
-            !waits && file.flushes.range(..=syncing.up_to).next().is_none()
-        };
+        let is_written = |file: &File| !file.waits_to_write() && file.flushes.range(..=syncing.up_to).next().is_none();
         syncing.files.keys().all(|ino| self.files.get(ino).is_none_or(is_written))
     }
     /// What could not be written of a file, or of one of all, or was answered and is lost, is an

@@ -106,9 +106,7 @@ impl Mds {
     }
     /// Whether names that come to a directory may be too many, or files there too large.
     fn is_bounded(&self, dir: Ino) -> bool {
-        let mut all = std::iter::once(dir).chain(self.tree.ancestors(dir).map(|(dir, _)| dir));
-        let bounds = |dir| self.tree.inode(dir)?.rare.as_ref().map(|rare| rare.bytes_max.or(rare.files_max));
-        all.any(|dir| bounds(dir).flatten().is_some())
+        self.is_below_one(dir, |rare| rare.bytes_max.is_some() || rare.files_max.is_some())
     }
 
     /// Whether a request has to wait until another client has said what it did: in what the request names, and,

@@ -11,8 +11,8 @@
 //! Invariant: a client that may make a file larger without asking may do so within the quota.
 
 use super::*;
-use nacre_wire::fs::QuotaKind;
 use nacre_wire::fs::quota::{DirAttr, PREFIX, parse_bound};
+use nacre_wire::fs::{QuotaKind, Rare};
 use nacre_wire::msg::fs::{FsCap, rename_flag};
 
 /// See the module head.
@@ -35,11 +35,12 @@ impl Quotas {
 
 impl Mds {
     fn is_below_quota(&self, ino: Ino) -> bool {
-        let above = self.tree.ancestors(ino).map(|(dir, _)| dir);
-        std::iter::once(ino).chain(above).any(|dir| self.has_quota(dir))
+        self.is_below_one(ino, |rare| rare.bytes_max.is_some())
     }
-    fn has_quota(&self, dir: Ino) -> bool {
-        self.tree.inode(dir).and_then(|inode| inode.rare.as_ref()).is_some_and(|rare| rare.bytes_max.is_some())
+    /// Whether this is true of an inode or of a directory above it.
+    pub(super) fn is_below_one(&self, ino: Ino, is_so: impl Fn(&Rare) -> bool) -> bool {
+        let mut all = std::iter::once(ino).chain(self.tree.ancestors(ino).map(|(dir, _)| dir));
+        all.any(|ino| self.tree.inode(ino).and_then(|inode| inode.rare.as_deref()).is_some_and(&is_so))
     }
     /// Notes whether a file that is open for writing is below a quota.
     fn note_bound(&mut self, ino: Ino) {

@@ -6,6 +6,12 @@ use nacre_types::{Frag, Ino, Name, Rank};
 
 /// Longest name of an entry in bytes, as everywhere else.
 pub const NAME_MAX: usize = 255;
+/// Whether an entry may be called so.
+#[must_use]
+pub fn is_name(bytes: &[u8]) -> bool {
+    let is_reserved = matches!(bytes, b"" | b"." | b"..");
+    bytes.len() <= NAME_MAX && !is_reserved && !bytes.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
 /// Hashes below this are taken by `.`, `..` and the beginning of a listing.
 const HASH_MIN: u64 = 3;
 
