@@ -269,6 +269,8 @@ fn a_file_without_a_name_outlives_its_server() {
         assert_eq!(found.inode.ino, file);
         ask(&other, FsCall::Open { ino: file, write: false }).expect("it opens");
         assert!(read(&other, file, 0, 1 << 20) == data);
+        // A close is told a moment later, and before what is asked next.
+        sync(&one);
         assert_eq!(ask(&other, FsCall::Open { ino: gone, write: false }), Err(116), "no name leads to it");
     }
     assert_eq!(names(&other, dir).len(), 3);
