@@ -11,6 +11,4 @@ nacre_types::planted_bugs! {
     NamesKept,
     /// A client leaves before its files are closed.
     LeftAtOnce,
-    /// An evicted client goes on with the data that it had kept.
-    EvictedDataKept,
 }

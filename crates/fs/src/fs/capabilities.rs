@@ -112,9 +112,7 @@ impl Fs {
             // What has not begun is done in the new session.
             file.alone = Alone::No;
             file.put_back_appends(*ino, &mut self.queue);
-            if !mutant(Mutant::EvictedDataKept) {
-                self.cache.forget(*ino);
-            }
+            self.cache.forget(*ino);
         }
     }
 }

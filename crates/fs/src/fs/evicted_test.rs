@@ -1,8 +1,8 @@
 //! A client whose instance is over: what it has begun, what it begins then, and as which instance.
 
-use super::super::testing::{Client, INO, node};
+use super::super::testing::{Client, INO, buffering, node};
 use super::*;
-use nacre_wire::msg::fs::{FsEvicted, FsSession};
+use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsEvicted, FsSession};
 
 const FENCED: Result<Done, Failure> = Err(Failure::Refused(OpFailure::Fenced {}));
 const FIRST: Instance = Instance(5);
@@ -93,4 +93,30 @@ fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     assert_eq!(client.ended(), [(call, Err(EIO))]);
     client.come();
     assert_eq!(client.asked(|call| matches!(call, FsCall::Wrote { .. })), None, "{:?}", client.said);
+}
+
+/// Others have gone on since: what was kept of a file may be old, also when this client has it alone again.
+/// (Of two thousand simulated clients that are evicted few have kept anything, fewer get it back to keep.)
+#[test]
+fn the_next_instance_reads_what_the_former_one_had_kept() {
+    let (mut client, _) = buffering(true);
+    client.fs.cache = crate::cache::Cache::new(1 << 20);
+    let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 4096]) });
+    assert_eq!((client.ended(), number), (vec![(call, Ok(Given::Done))], None));
+    client.ask(Ask::Sync { ino: Some(INO) });
+    client.all_done();
+    client.ended();
+    let read = Ask::Read { ino: INO, offset: 0, length: 4096 };
+    let kept = client.fs.begin(read.clone());
+    client.turn(None);
+    assert_eq!((client.ended().len(), client.objects.taken.len()), (1, 0), "{kept:?} is answered from what is kept");
+
+    client.turn(evicted(FIRST));
+    client.come();
+    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
+    client.ended();
+    let (_, sized) = client.ask(read);
+    client.answer(sized, node(4096));
+    assert_eq!((client.ended().len(), client.objects.taken.len()), (0, 1), "it is read from its object");
 }
