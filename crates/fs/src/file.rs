@@ -111,8 +111,6 @@ pub(crate) struct File {
     pub flushes: BTreeSet<u64>,
     /// The server is being told a size, before data is written to where other data was cut off.
     pub growing: bool,
-    /// What was buffered could not be written: for the next who asks.
-    pub failed: Option<u16>,
     /// There was no room for some of it a moment ago: until then no more is taken.
     pub full_until: Time,
     /// How it is read in order.
@@ -187,7 +185,6 @@ impl File {
             waiting: VecDeque::new(),
             flushes: BTreeSet::new(),
             growing: false,
-            failed: None,
             full_until: Time::ZERO,
             stream: Stream::default(),
             ahead_to: 0,

@@ -59,6 +59,7 @@ use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::cache::Cache;
 use crate::file::{File, Foretold, Tells};
 use crate::lent::Lent;
+use crate::losses::Losses;
 use crate::mutants::{Mutant, mutant};
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
@@ -247,8 +248,7 @@ pub struct Fs {
     /// What was answered and is not safe: which file, and what it says of that.
     tells: BTreeMap<u64, (Ino, Tells)>,
     ended: Vec<(CallId, Outcome)>,
-    /// What was changed, answered and lost, and was not told yet.
-    lost: BTreeSet<Ino>,
+    losses: Losses,
     evictions: u64,
     fencing: evicted::Fencing,
     fullness: fullness::Fullness,
@@ -298,7 +298,7 @@ impl Fs {
             syncs: Vec::new(),
             tells: BTreeMap::new(),
             ended: Vec::new(),
-            lost: BTreeSet::new(),
+            losses: Losses::default(),
             evictions: 0,
             fencing: evicted::Fencing::default(),
             fullness: fullness::Fullness::default(),
@@ -726,8 +726,7 @@ impl Fs {
 
     /// Whether something of a file could not be written, and that was not said.
     fn failed(&self, ino: Ino) -> Outcome {
-        let failed = self.files.get(&ino).and_then(|file| file.failed);
-        failed.map_or(Ok(Given::Done), Err)
+        self.losses.of_writing(ino).map_or(Ok(Given::Done), Err)
     }
     /// A call waits for something of an open file.
     fn put_off(&mut self, ino: Ino, call: CallId, ask: Ask) {
@@ -858,10 +857,8 @@ impl Fs {
             || file.growing
             || file.recall.is_some();
         if file.opens == [0; 2] && !is_busy && file.dirty.is_none() {
-            if self.files.remove(&ino).is_some_and(|file| file.failed.is_some()) {
-                // For who opens it again and synchronizes it.
-                self.lost.insert(ino);
-            }
+            self.files.remove(&ino);
+            self.losses.closed(ino);
             self.cache.forget(ino);
             self.locking.take_lost(ino);
         }

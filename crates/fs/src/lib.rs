@@ -13,6 +13,7 @@ mod file;
 mod fs;
 mod inquiry;
 mod lent;
+mod losses;
 mod mutants;
 mod names;
 mod pieces;

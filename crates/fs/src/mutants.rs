@@ -11,4 +11,6 @@ nacre_types::planted_bugs! {
     NamesKept,
     /// A client leaves before its files are closed.
     LeftAtOnce,
+    /// Who synchronizes all files is told what others' files lost, and these are not.
+    LossesTaken,
 }

@@ -60,7 +60,8 @@ impl Fs {
 
     fn close_at_once(&mut self, ino: Ino, write: bool) -> Option<Outcome> {
         let file = self.files.get(&ino)?;
-        let is_clean = file.dirty.is_none() && file.flushes.is_empty() && !file.growing && file.failed.is_none();
+        let is_clean =
+            file.dirty.is_none() && file.flushes.is_empty() && !file.growing && self.losses.of_writing(ino).is_none();
         if !is_clean || !file.waiting.is_empty() || self.cache.dirty_of(ino) > 0 {
             return None;
         }

@@ -102,7 +102,7 @@ impl Fs {
             // What is in objects the server finds there, if the journal has it that this client is writing.
             let is_untold = file.dirty.is_some() && !file.is_known();
             if is_untold || self.cache.dirty_of(*ino) > 0 {
-                self.lost.insert(*ino);
+                self.losses.lost(*ino);
             }
             file.abandon();
             file.session_ended(self.sessions.next());

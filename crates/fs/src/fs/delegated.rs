@@ -234,11 +234,13 @@ impl Fs {
         if given.is_err() {
             self.names.doubt(dir);
             self.take_back();
-            self.lost.insert(dir);
+            self.losses.lost(dir);
         }
         let Some(made) = made else { return };
         let Some(file) = self.files.get_mut(&made) else {
-            self.lost.extend(given.err().map(|_| made));
+            if given.is_err() {
+                self.losses.lost(made);
+            }
             return;
         };
         let waits = std::mem::replace(&mut file.made, Made::Known) == Made::Wanted;

@@ -90,8 +90,7 @@ impl Fs {
                 // It has the file open.
                 Some(_) if matches!(call, FsCall::Open { .. }) => {}
                 Some(again) => {
-                    self.lost.extend(call.inos());
-                    self.lost.insert(again.made);
+                    call.inos().chain([again.made]).for_each(|ino| self.losses.lost(ino));
                 }
                 // Its caller waits for it.
                 None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }, out),

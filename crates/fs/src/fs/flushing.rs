@@ -174,7 +174,7 @@ impl Fs {
         match given {
             Err(errno) if file.waits_to_tell => self.give_up(ino, errno),
             Err(errno) => {
-                file.failed = Some(errno);
+                self.losses.failed(ino, errno);
                 self.lent.take_back(self.now, ino);
             }
             Ok(_) if file.waits_to_tell => self.flush(ino, out),
@@ -263,7 +263,7 @@ impl Fs {
     /// goes with it.
     fn unwritten(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        file.failed = Some(errno);
+        self.losses.failed(ino, errno);
         if errno == ENOSPC {
             file.full_until = self.now + FULL;
         }
@@ -273,7 +273,7 @@ impl Fs {
     /// size is what the server says.
     pub(super) fn give_up(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else { return };
-        file.failed = Some(errno);
+        self.losses.failed(ino, errno);
         // What is on its way is waited for: after its close the file may be removed, and objects that are
         // made later would stay.
         let flushes = std::mem::take(&mut file.flushes);
@@ -373,7 +373,7 @@ impl Fs {
                 }
             }
             let Syncing { call, ino, files, .. } = syncing;
-            if let Some(errno) = self.take_failed(ino) {
+            if let Some(errno) = self.losses.take(ino) {
                 self.end(call, Err(errno));
                 continue;
             }
@@ -399,26 +399,12 @@ impl Fs {
         let is_over = |sync: &mut Unsafe| sessions.is_safe_at(&sync.moment, !sync.all);
         let over: Vec<Unsafe> = self.syncs.extract_if(.., is_over).collect();
         for Unsafe { call, ino, .. } in over {
-            let outcome = self.take_failed(ino).map_or(Ok(Given::Done), Err);
+            let outcome = self.losses.take(ino).map_or(Ok(Given::Done), Err);
             self.end(call, outcome);
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {
         let is_written = |file: &File| !file.waits_to_write() && file.flushes.range(..=syncing.up_to).next().is_none();
         syncing.files.keys().all(|ino| self.files.get(ino).is_none_or(is_written))
-    }
-    /// What could not be written of a file, or of one of all, or was answered and is lost, is an
-    /// error, once.
-    fn take_failed(&mut self, ino: Option<Ino>) -> Option<u16> {
-        let mut of = self.files.iter_mut().filter(|(one, _)| ino.is_none_or(|ino| **one == ino));
-        let failed = of.find_map(|(_, file)| file.failed.take());
-        if failed.is_some() {
-            return failed;
-        }
-        let lost = match ino {
-            Some(ino) => self.lost.remove(&ino),
-            None => !std::mem::take(&mut self.lost).is_empty(),
-        };
-        lost.then_some(EIO)
     }
 }

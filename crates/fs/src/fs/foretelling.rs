@@ -102,11 +102,11 @@ impl Fs {
         if let Some(file) = self.files.get_mut(&ino) {
             file.foretold.retain(|foretold| foretold.number != number);
             if let Err(errno) = given {
-                file.failed = Some(errno);
+                self.losses.failed(ino, errno);
                 self.lent.take_back(self.now, ino);
             }
         } else if given.is_err() {
-            self.lost.insert(ino);
+            self.losses.lost(ino);
         }
     }
 }

@@ -29,6 +29,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Calls of a client at a time.
 const CALLS: usize = 4;
 const EIO: u16 = 5;
+const ENOSPC: u16 = 28;
 
 /// A write or read of some blocks.
 #[derive(Debug)]
@@ -159,11 +160,13 @@ pub struct Data {
     looked: Option<(usize, Reading)>,
     /// It came too late once: what it has not synchronized is an error once.
     evicted: bool,
+    /// There is no room in the cluster now and then.
+    pub fills: bool,
 }
 
 impl Data {
     pub fn new(client: ClientId, dirs: Vec<Ino>) -> Self {
-        Self { dirs, client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false }
+        Self { dirs, client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false, fills: false }
     }
     pub fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
@@ -264,6 +267,15 @@ impl Data {
             // It came too late, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open[file] = None,
             (Doing::Write(_) | Doing::Read(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO)) if self.evicted => {}
+            (Doing::Write(_), Err(ENOSPC)) if self.fills => {}
+            // Some of what it wrote before is lost.
+            (Doing::Sync(_) | Doing::Close, Err(ENOSPC)) if self.fills => {
+                diary.on_lost(self.client, false);
+                if matches!(doing, Doing::Close) {
+                    self.open[file] = None;
+                }
+            }
+            (Doing::Open(_), Err(ENOSPC)) if self.fills => {}
             (doing, outcome) => panic!("{}: {doing:?} of file {file}: {outcome:?}", self.client),
         }
         true

@@ -64,6 +64,7 @@ pub struct Judge {
     pub here: u64,
     /// Directories that were there before.
     tops: Vec<(String, Ino)>,
+    fills: bool,
     /// Changes in the order of the journal: whose they are, and what was answered. Of several ranks, in the order in which
     /// their journals grew: what two of them change together is decided when the leader's does, and what is before or
     /// after it of the same things, in the other's too.
@@ -94,18 +95,26 @@ struct World {
     /// What the model has not: permissions, as they were made or set last.
     modes: BTreeMap<usize, u16>,
     bounds: Bounds,
+    /// There is no room in the cluster now and then.
+    fills: bool,
+}
+
+/// Whether it makes the namespace larger.
+const fn takes_room(call: &FsCall) -> bool {
+    matches!(call, FsCall::Make { .. } | FsCall::Link { .. } | FsCall::SetXattr { .. } | FsCall::Pin { .. })
 }
 
 type Said = Result<Option<usize>, u16>;
 const EIO: u16 = 5;
 const EXDEV: u16 = 18;
+const ENOSPC: u16 = 28;
 const EDQUOT: u16 = 122;
 const ESTALE: u16 = 116;
 
 impl World {
-    fn new(tops: &[(String, Ino)]) -> Self {
+    fn new(tops: &[(String, Ino)], fills: bool) -> Self {
         let (ids, modes) = (BTreeMap::from([(Ino::ROOT, 0)]), BTreeMap::new());
-        let mut world = Self { model: Model::new(), ids, modes, bounds: Bounds::default() };
+        let mut world = Self { model: Model::new(), ids, modes, bounds: Bounds::default(), fills };
         for (name, ino) in tops {
             let id = world.model.make(0, name, Kind::Directory).expect("it is new");
             world.ids.insert(*ino, id);
@@ -321,6 +330,7 @@ impl World {
             // A file that is not in memory is found by its name, as its client has seen it last: if another client has
             // renamed it, it is not found (docs/plan.md, files).
             (_, FsAnswer::Failed { errno: ESTALE }) if call.ino().is_some() => true,
+            (_, FsAnswer::Failed { errno: ENOSPC }) if self.fills && takes_room(call) => true,
             (_, FsAnswer::Failed { errno: EDQUOT }) if self.may_be_refused(call) => true,
             // Directories stay in their rank's part of the tree.
             (_, FsAnswer::Failed { errno: EXDEV }) if self.may_be_across(call) => true,
@@ -400,9 +410,10 @@ impl World {
 }
 
 impl Judge {
-    pub fn new(tops: &[Top]) -> Self {
+    /// `fills`: there is no room in the cluster now and then.
+    pub fn new(tops: &[Top], fills: bool) -> Self {
         let tops = tops.iter().filter(|top| top.ino != Ino::ROOT);
-        Self { tops: tops.map(|top| (top.name.clone(), top.ino)).collect(), ..Self::default() }
+        Self { tops: tops.map(|top| (top.name.clone(), top.ino)).collect(), fills, ..Self::default() }
     }
     /// A caller begins a call; those about data are not judged here.
     pub fn on_begun(&mut self, now: u64, client: ClientId, id: CallId, ask: &Ask) {
@@ -562,7 +573,7 @@ impl Judge {
             assert!(done.iter().all(|seen| seen.evicted), "{client} did {done:?}, and never said so");
         }
         // Each change in turn.
-        let mut world = World::new(&self.tops);
+        let mut world = World::new(&self.tops, self.fills);
         let mut touched: Vec<BTreeSet<usize>> = Vec::new();
         for (who, answer) in &self.order {
             let seen = &self.requests[who];
@@ -623,7 +634,7 @@ impl Judge {
             looks.push(Look { low, high, who, seen, answer });
         }
         looks.sort_by_key(|look| std::cmp::Reverse(look.low));
-        let (mut again, mut open) = (World::new(&self.tops), Vec::<Look<'_>>::new());
+        let (mut again, mut open) = (World::new(&self.tops, self.fills), Vec::<Look<'_>>::new());
         for at in 0..=order.len() {
             if let Some(((who, answer), _)) = at.checked_sub(1).map(|last| order[last]) {
                 let call = &self.requests[who].call;

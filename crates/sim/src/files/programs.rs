@@ -22,6 +22,9 @@ const OWN_FAR: u64 = 150_000;
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
 const EEXIST: u16 = 17;
+const EIO: u16 = 5;
+const ENOSPC: u16 = 28;
+const ESTALE: u16 = 116;
 const EDQUOT: u16 = 122;
 /// What a directory's quota is set to: none, and so many bytes.
 const BOUNDS: [u64; 5] = [0, 20_000, 60_000, 100_000, 200_000];
@@ -162,6 +165,12 @@ pub struct Own {
     is_made: bool,
     /// How often there was no room.
     pub refused: u64,
+    /// There is no room in the cluster now and then: what was written and is not there is to be an error of
+    /// the next `fsync`.
+    pub fills: bool,
+    doubts: bool,
+    /// It was told that some of its file is lost: it wants another one.
+    pub is_broken: bool,
     pub steps: u64,
 }
 
@@ -213,6 +222,9 @@ impl Own {
             home: is_bounded.then_some(None),
             is_made: false,
             refused: 0,
+            fills: false,
+            doubts: false,
+            is_broken: false,
             steps: 0,
         }
     }
@@ -222,7 +234,8 @@ impl Own {
     /// The same again, with another file.
     fn again(&self, name: &str) -> Self {
         let (steps, refused, home) = (self.steps, self.refused, self.home.clone());
-        let mut own = Self { steps, refused, ..Self::new(name, self.tops.clone(), false) };
+        let fills = self.fills;
+        let mut own = Self { steps, refused, fills, ..Self::new(name, self.tops.clone(), false) };
         if let Some(Some(home)) = &home {
             (own.made_in, own.named_in) = (home.clone(), home.clone());
         }
@@ -263,6 +276,10 @@ impl Own {
             self.asked = Some((begin(Ask::Names(make)), Step::Create(named), content));
             return;
         };
+        if self.doubts && self.open {
+            self.asked = Some((begin(Ask::Sync { ino: Some(ino) }), Step::Sync, content));
+            return;
+        }
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let home = self.home.as_ref().and_then(Option::as_ref).map(|home| home.ino);
         let (step, ask) = match rng.below(if home.is_some() { 29 } else { 28 }) {
@@ -365,7 +382,9 @@ impl Own {
         let Some((_, step, content)) = self.asked.take_if(|(asked, ..)| *asked == call) else { return false };
         self.steps += 1;
         if let Step::Seek(offset, hole) = step {
-            check_sought(&content, (offset, hole), outcome);
+            if !self.fills {
+                check_sought(&content, (offset, hole), outcome);
+            }
             return true;
         }
         let given = match outcome {
@@ -380,6 +399,19 @@ impl Own {
                     && matches!(step, Step::Create(_) | Step::Link | Step::Write | Step::Resize | Step::Extend) =>
             {
                 self.refused += 1;
+                return true;
+            }
+            Err(ENOSPC) if self.fills && matches!(step, Step::Home | Step::Create(_) | Step::Link | Step::Bound) => {
+                return true;
+            }
+            // Another rank has evicted its client, which is not told yet: without a name it is gone.
+            Err(ESTALE) if self.tops.len() > 1 && step == Step::Link => {
+                self.is_broken = true;
+                return true;
+            }
+            // What it wrote before may be lost, since it was synchronized.
+            Err(ENOSPC | EIO) if self.fills => {
+                self.is_broken = true;
                 return true;
             }
             Err(errno) => panic!("{}: {step:?} failed with {errno} ({EBADF}: it is not open)", self.name),
@@ -403,6 +435,8 @@ impl Own {
                 let to = content.len().min((*offset + *length) as usize);
                 let same = read == content[from..to];
                 let at = read.iter().zip(&content[from..to]).position(|(one, other)| one != other);
+                self.doubts |= self.fills && !same;
+                let same = same || self.fills;
                 assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
             }
             (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
@@ -436,6 +470,11 @@ impl Own {
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
         }
         // Without a name it goes with its client.
+        assert!(
+            step != Step::Sync || !self.doubts,
+            "{}: other data was read than written, and no error told",
+            self.name
+        );
         if step == Step::Sync && self.named {
             self.synced = Some(Synced::new(&content, self.time));
         }

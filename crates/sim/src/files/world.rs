@@ -11,7 +11,7 @@ use super::tops::{self, Top};
 use super::view::{Asked, Keys, Objects};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
-use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Service, WatchNews};
+use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Operation, Service, WatchNews};
 use nacre_conformance::memory::Memory;
 use nacre_fs::{Ask, CallId, Fs, FsConfig, LookAhead, State};
 use nacre_history::posix::Kind;
@@ -21,7 +21,7 @@ use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Epoch, Ino, Instance, Name, PoolId, Rank, Time, Version};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::map::Address;
-use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::client::{OpFailure, SubOp, op_flag};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
 use nacre_wire::{Message, Wire as _};
@@ -78,6 +78,8 @@ pub struct Report {
     pub across: u64,
     /// Times a quota left no room for a file's data.
     pub refused: u64,
+    /// Operations that were refused since the cluster was full.
+    pub full: u64,
 }
 
 impl Report {
@@ -99,6 +101,7 @@ impl Report {
         self.left += other.left;
         self.across += other.across;
         self.refused += other.refused;
+        self.full += other.full;
     }
 }
 
@@ -187,13 +190,15 @@ enum Event {
         absent: bool,
     },
     Fault,
-    /// A client stands still until then, and the rank's holder dies.
+    /// There is no room for a while.
+    Full,
     /// A client and the holder of the rank lose their power at once.
     PowerCut(ClientId),
     /// A client that has left ends.
     End(ClientId),
     /// A connection over which nothing came any more breaks.
     Break((ClientId, ClientId)),
+    /// A client stands still until then, and the rank's holder dies.
     Overtaken {
         who: ClientId,
         until: u64,
@@ -221,6 +226,9 @@ struct World {
     /// Objects are slow until then.
     slow_until: u64,
     conns: BTreeMap<(ClientId, ClientId), u64>,
+    /// In this run there is no room in the cluster now and then; until then there is none.
+    fills: bool,
+    full_until: u64,
     /// Operations of these that are begun now are on their way until then.
     stalled: BTreeMap<ClientId, u64>,
     /// No messages between these until then.
@@ -315,12 +323,14 @@ impl World {
             registry,
             minority_until: 0,
             slow_until: 0,
+            fills: seed % 7 == 5,
+            full_until: 0,
             conns: BTreeMap::new(),
             stalled: BTreeMap::new(),
             cuts: BTreeMap::new(),
             lost: BTreeSet::new(),
             after: BTreeMap::new(),
-            judge: Judge::new(&tops),
+            judge: Judge::new(&tops, seed % 7 == 5),
             tops,
             relics: Vec::new(),
             diary: Diary::default(),
@@ -342,6 +352,9 @@ impl World {
         }
         world.schedule.push(SECOND, Event::Fault);
         world.schedule.push(100 * MS, Event::Expire);
+        if world.fills {
+            world.schedule.push(2 * SECOND, Event::Full);
+        }
         let faults = world.rng.between(5, 40) * SECOND;
         world.schedule.push(faults, Event::EndOfFaults);
         world.schedule.push(faults + 5 * SECOND, Event::EndOfWork);
@@ -460,6 +473,13 @@ impl World {
                 self.give(who, if absent { Input::Absent(peer) } else { Input::Gone(peer) });
             }
             Event::Fault => self.fault(),
+            Event::Full if self.faults => {
+                self.full_until = self.schedule.now + self.rng.below(5 * SECOND);
+                self.note(|| format!("there is no room until {}", self.full_until));
+                let at = self.full_until + self.rng.between(SECOND, 8 * SECOND);
+                self.schedule.push(at, Event::Full);
+            }
+            Event::Full => {}
             Event::Overtaken { who, until } => self.overtake(who, until),
             Event::PowerCut(who) => self.cut_power(who),
             Event::End(who) if self.nodes.contains_key(&who) => self.kill(who),
@@ -481,6 +501,7 @@ impl World {
                 self.stalled.clear();
                 self.minority_until = 0;
                 self.slow_until = 0;
+                self.full_until = 0;
             }
             Event::EndOfWork => self.works = false,
         }
@@ -584,7 +605,8 @@ impl World {
             if works && self.rng.one_in(4) {
                 data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
-            if works && self.rng.one_in(4) {
+            // What of it is lost for want of room is zeros: nothing says where the next record begins.
+            if works && self.rng.one_in(4) && !self.fills {
                 log.next(now, &mut self.rng, &mut self.book, &mut begin);
             }
         }
@@ -692,7 +714,7 @@ impl World {
         }
         node.leaving = Leaving::Gone;
         // What it did not come to it leaves to its server.
-        if local.since(since) < LEAVES_WITHIN {
+        if local.since(since) < LEAVES_WITHIN && !self.fills {
             own.on_left();
             self.report.left += 1;
         }
@@ -712,6 +734,10 @@ impl World {
             if own.on_ended(call, &outcome) {
                 self.report.own += 1;
                 self.report.refused += own.refused - refused;
+                if own.is_broken {
+                    self.relics.extend(own.relic());
+                    own.begin_again(&format!("own.{id}.full.{}", own.steps));
+                }
                 // What was synchronized just now is in no journal yet.
                 if self.faults && own.is_synced() && self.rng.one_in(12) {
                     self.schedule.push(now + self.rng.below(5 * MS), Event::PowerCut(id));
@@ -795,7 +821,7 @@ impl World {
                     !writes || !is_in(&self.evicted),
                     "{who} {instance:?} writes after its eviction: {operation:?}"
                 );
-                let done = self.memory.perform(&operation);
+                let done = self.perform(&operation);
                 if operation.pool == DATA {
                     self.note(|| format!("{who} {:?} of {}", operation.ops, operation.object.name));
                 }
@@ -813,6 +839,33 @@ impl World {
         let longest = if self.schedule.now < self.slow_until { SECOND } else { 8 * MS };
         let at = self.in_order(who, b"done", longest);
         self.schedule.push(at, Event::Ended { who, completion: Completion { id, result } });
+    }
+
+    /// What needs more room is refused while there is none, as OSDs do it: all or nothing of an operation.
+    fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
+        let takes_room = |op: &SubOp| {
+            matches!(
+                op,
+                SubOp::Write { .. }
+                    | SubOp::WriteFull { .. }
+                    | SubOp::Append { .. }
+                    | SubOp::Create { .. }
+                    | SubOp::SetAttr { .. }
+                    | SubOp::OmapSet { .. }
+            )
+        };
+        let is_urgent = operation.flags & op_flag::FULL_OK != 0;
+        if self.schedule.now >= self.full_until || is_urgent || !operation.ops.iter().any(takes_room) {
+            return self.memory.perform(operation);
+        }
+        // What it asserts comes first.
+        let mut beside = Memory::default();
+        let key = (operation.pool, operation.object.clone());
+        beside.all.extend(self.memory.all.get(&key).map(|object| (key, object.clone())));
+        beside.perform(operation)?;
+        self.report.full += 1;
+        self.note(|| format!("no room for {:?} of {}", operation.ops, operation.object.name));
+        Err(Failure::Refused(OpFailure::Full {}))
     }
 
     // ── lives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -847,10 +900,13 @@ impl World {
                 data_max,
                 dirty_max,
             };
-            let own = Own::new(&format!("own.{life}"), self.tops.clone(), self.bounds && !life.is_multiple_of(4));
+            let bounded = self.bounds && !life.is_multiple_of(4);
+            let mut own = Own::new(&format!("own.{life}"), self.tops.clone(), bounded);
+            own.fills = self.fills;
             let dirs: Vec<Ino> = self.tops.iter().map(|top| top.ino).collect();
             let log = Log::new(id, dirs[dirs.len() - 1]);
-            let data = Data::new(id, dirs);
+            let mut data = Data::new(id, dirs);
+            data.fills = self.fills;
             let (seen, calls) = (programs::Seen::new(self.tops.clone(), self.bounds), BTreeSet::new());
             let kernel = Kernel::default();
             Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, seen, calls }
@@ -1021,6 +1077,10 @@ impl World {
     fn finish(mut self) -> Report {
         let lives: Vec<ClientId> = self.nodes.keys().copied().collect();
         let (model, ids) = self.judge.check(&lives);
+        if self.fills {
+            // What was not synchronized may be lost, and not all of them asked.
+            lives.iter().for_each(|id| self.diary.on_lost(*id, false));
+        }
         self.diary.check();
         self.book.check();
         // What is in directories and journal together, read by one who was not there.
