@@ -57,6 +57,15 @@ pub enum Error {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// A call about a file failed.
+    File {
+        /// What was to be done.
+        doing: &'static str,
+        /// To which path, or number.
+        path: String,
+        /// The error's number (Linux' numbers).
+        errno: u16,
+    },
     /// An answer does not fit its question: a bug, or a daemon of another version.
     Unexpected(&'static str),
     /// Starting failed.
@@ -98,6 +107,9 @@ impl fmt::Display for Error {
                     f.write_str("its thread is busy, though no disk is known to hang, ")?;
                 }
                 f.write_str("and its directory stays in use until that ends, or this process does")
+            }
+            Self::File { doing, path, errno } => {
+                write!(f, "cannot {doing} {path}: {}", std::io::Error::from_raw_os_error((*errno).into()))
             }
             Self::Unexpected(what) => write!(f, "the answer is no {what}: is a daemon of another version?"),
             Self::Start(why) => why.fmt(f),

@@ -7,6 +7,13 @@
 //! ```
 //! Invariant: every call is answered once: by the file system, or with an error when the client ends.
 
+mod opened;
+mod paths;
+mod walk;
+
+pub use opened::OpenFile;
+pub use paths::{DirEntry, OpenOptions};
+
 use crate::any_role::AnyRole;
 use crate::clock;
 use crate::config::Config;
@@ -246,20 +253,20 @@ impl FileSystem {
     /// As there.
     pub fn connect_for(cluster: impl AsRef<Path>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
         let config = Config::load(cluster.as_ref())?;
-        Self::open(client, name, about, move |waker| Ok((daemon::reactor(&config, waker, 0)?, None)))
+        Self::start(client, name, about, move |waker| Ok((daemon::reactor(&config, waker, 0)?, None)))
     }
     /// The same on another engine.
     ///
     /// # Errors
     /// As there.
     pub fn connect_on(engines: Arc<dyn Engines>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
-        Self::open(client, name, about, move |waker| {
+        Self::start(client, name, about, move |waker| {
             Ok((Reactor::new(engines.cluster(), BTreeMap::new(), waker, 0)?, Some(engines)))
         })
     }
 
     /// With a reactor that is made on the client's thread, and the engine, if it is not ours.
-    fn open(
+    fn start(
         client: &str,
         name: &str,
         about: &str,

@@ -72,7 +72,7 @@ pub use daemon::{RunOptions, run_mon, run_osd};
 pub use directory::{InitOptions, init};
 pub use embedded::Embedded;
 pub use error::{Error, StartError};
-pub use files::{FileSystem, Keeper};
+pub use files::{DirEntry, FileSystem, Keeper, OpenFile, OpenOptions};
 pub use in_process::InProcess;
 pub use inquiry::{inquire, inquire_on};
 pub use inspect::{StoreReport, inspect};

@@ -5,13 +5,14 @@ use crate::network::Daemon;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given};
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
-use nacre_node::{Cluster, Config, Error, FileSystem, inquire};
+use nacre_node::{Cluster, Config, Error, FileSystem, OpenOptions, inquire};
 use nacre_types::{Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::future::Future as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -302,4 +303,81 @@ fn a_client_that_is_fenced_goes_on() {
         make(&one, Ino::ROOT, &name, FileKind::Directory {});
         assert!(lookup(&other, Ino::ROOT, &name).is_ok());
     }
+}
+
+/// Paths lead through links and `..`, files are read and written at places, and errors say what was to be done.
+#[test]
+fn programs_use_paths_as_in_the_standard_library() {
+    let home = Home::new("paths", 1);
+    let open = || FileSystem::open(home.folder.path(), "home").expect("it is served");
+    let (one, other) = (open(), open());
+    let errno = |why: Error| match why {
+        Error::File { errno, .. } => errno,
+        why => panic!("{why}"),
+    };
+    one.create_dir("/a").wait().expect("it is new");
+    one.create_dir("a/b").wait().expect("it is new");
+    one.write("a/b/file", vec![7; 3 << 20]).wait().expect("there is room");
+    one.symlink("b/../b", "a/link").wait().expect("it is new");
+    one.symlink("/a/link/file", "absolute").wait().expect("it is new");
+    one.symlink("loop", "loop").wait().expect("it is new");
+    assert_eq!(one.read_link("a/link").wait().expect("a link"), "b/../b");
+
+    // The other client sees it, by whichever way it comes.
+    for path in ["a/b/file", "/a//b/./file", "a/link/file", "a/b/../link/file", "absolute", "../a/b/file"] {
+        assert_eq!(other.metadata(path).wait().expect(path).size, 3 << 20, "{path}");
+        assert!(other.read(path).wait().expect(path) == vec![7; 3 << 20], "{path}");
+    }
+    assert_eq!(other.symlink_metadata("absolute").wait().expect("a link").kind, FileKind::Symlink {});
+    for (path, expected) in [("a/none", 2), ("none/file", 2), ("a/b/file/more", 20), ("a/b/file/", 20), ("loop", 40)] {
+        assert_eq!(other.metadata(path).wait().map_err(errno), Err(expected), "{path}");
+    }
+    assert_eq!(errno(other.create_dir("x".repeat(256)).wait().expect_err("too long")), 36);
+    let why = other.open_file("a/none").wait().map(drop).expect_err("there is none").to_string();
+    assert!(why.starts_with("cannot open a/none: No such file"), "{why}");
+
+    let exclusive = OpenOptions { write: true, create: true, exclusive: true, ..OpenOptions::default() };
+    assert_eq!(one.open_with("absolute", exclusive).wait().map(drop).map_err(errno), Err(17), "a link is there");
+    let file = one.open_with("a/new", exclusive).wait().expect("it is new");
+    file.write_at(5, "world").wait().expect("there is room");
+    file.append("!").wait().expect("there is room");
+    assert_eq!(file.read_at(0, 100).wait().expect("it is open"), "\0\0\0\0\0world!");
+    file.set_len(8).wait().expect("it is open");
+    file.sync_all().wait().expect("it is safe");
+    let both = other.open_file("a/new").wait().expect("it is there");
+    assert_eq!(both.read_at(4, 100).wait().expect("it is open"), "\0wor");
+    assert_eq!(file.metadata().wait().expect("it is open").size, 8);
+    file.close().wait().expect("nothing has failed");
+
+    other.hard_link("a/new", "twice").wait().expect("it is new");
+    other.rename("twice", "a/b/moved").wait().expect("it is there");
+    one.remove_file("a/new").wait().expect("it is there");
+    assert_eq!(one.metadata("a/b/moved").wait().expect("one name is left").links, 1);
+    let mut listed: Vec<(String, u64)> = one
+        .read_dir("a/b")
+        .wait()
+        .expect("a directory")
+        .into_iter()
+        .map(|entry| (entry.name.to_string(), entry.inode.size))
+        .collect();
+    listed.sort();
+    assert_eq!(listed, [("file".to_owned(), 3 << 20), ("moved".to_owned(), 8)]);
+    assert_eq!(errno(one.remove_dir("a/b").wait().expect_err("two are in it")), 39);
+
+    // Both are under way at once, without an executor.
+    let mut both = [Box::pin(one.read("a/b/moved")), Box::pin(one.read("absolute"))];
+    let mut lengths = [None; 2];
+    let begun = Instant::now();
+    while lengths.contains(&None) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "both are read");
+        for (call, length) in both.iter_mut().zip(&mut lengths).filter(|(_, length)| length.is_none()) {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            if let std::task::Poll::Ready(data) = call.as_mut().poll(&mut context) {
+                *length = Some(data.expect("it is there").len());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(lengths, [Some(8), Some(3 << 20)]);
+    one.sync_all().wait().expect("all is safe");
 }

@@ -1,0 +1,104 @@
+//! An open file: reads and writes at places, blocking or asynchronous.
+
+use super::FileSystem;
+use super::paths::failed;
+use super::walk::node;
+use crate::cluster::{Call, call};
+use bytes::Bytes;
+use nacre_fs::{Ask, Given};
+use nacre_types::Ino;
+use nacre_wire::fs::{Inode, Stamp};
+use nacre_wire::msg::fs::{FsCall, FsChanges};
+use std::future::Future;
+
+/// A file that is open, until it is closed or dropped. What is written stays in this client for a second at most;
+/// [`Self::sync_all`] makes it safe.
+pub struct OpenFile {
+    files: FileSystem,
+    ino: Ino,
+    write: bool,
+    is_closed: bool,
+}
+
+impl OpenFile {
+    pub(super) const fn new(files: FileSystem, ino: Ino, write: bool) -> Self {
+        Self { files, ino, write, is_closed: false }
+    }
+    /// Its number, which no other file of the file system has or will have.
+    #[must_use]
+    pub const fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Bytes from a place on: fewer at the end of the file, none beyond it. Holes are zeros.
+    pub fn read_at(&self, offset: u64, length: u32) -> Call<'_, Bytes> {
+        self.called("read", self.read_part(offset, length))
+    }
+    pub(super) async fn read_part(&self, offset: u64, length: u32) -> Result<Bytes, u16> {
+        match self.files.asked(Ask::Read { ino: self.ino, offset, length }).await? {
+            Given::Data(mut parts) if parts.len() == 1 => Ok(parts.remove(0)),
+            Given::Data(parts) => Ok(parts.concat().into()),
+            _ => Err(super::ENDED),
+        }
+    }
+    /// Writes all of it at a place; what lies between the end of the file and that place is zeros.
+    pub fn write_at(&self, offset: u64, data: impl Into<Bytes>) -> Call<'_, ()> {
+        self.called("write", self.write_all(offset, data.into()))
+    }
+    pub(super) async fn write_all(&self, offset: u64, data: Bytes) -> Result<(), u16> {
+        self.files.asked(Ask::Write { ino: self.ino, offset, data }).await.map(drop)
+    }
+    /// Writes all of it at the end of the file, wherever that is by then: what other clients append comes before or
+    /// after it, and between nothing of it.
+    pub fn append(&self, data: impl Into<Bytes>) -> Call<'_, ()> {
+        let ask = Ask::Append { ino: self.ino, data: data.into() };
+        self.called("append to", async move { self.files.asked(ask).await.map(drop) })
+    }
+    /// Makes it so long: what is beyond goes, what is new is zeros.
+    pub fn set_len(&self, size: u64) -> Call<'_, ()> {
+        self.called("resize", self.resize(size))
+    }
+    pub(super) async fn resize(&self, size: u64) -> Result<(), u16> {
+        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+        self.files.asked(Ask::Names(FsCall::Set { ino: self.ino, changes })).await.and_then(node).map(drop)
+    }
+    /// Waits until all that was done to it is safe; what could not be written is an error here, once.
+    pub fn sync_all(&self) -> Call<'_, ()> {
+        self.called("synchronize", async move { self.files.asked(Ask::Sync { ino: Some(self.ino) }).await.map(drop) })
+    }
+    /// Its attributes.
+    pub fn metadata(&self) -> Call<'_, Inode> {
+        self.called("look at", async move {
+            Ok(self.files.asked(Ask::Names(FsCall::Stat { ino: self.ino })).await.and_then(node)?.inode)
+        })
+    }
+    /// Closes it, and says what has failed so far.
+    pub fn close(self) -> Call<'static, ()> {
+        let ino = self.ino;
+        call(async move { self.end().await.map_err(failed("close", ino.to_string().as_bytes())) })
+    }
+    pub(super) async fn end(mut self) -> Result<(), u16> {
+        self.is_closed = true;
+        let failed = self.files.asked(Ask::Failed { ino: self.ino }).await;
+        self.files.asked(self.closing()).await.and(failed).map(drop)
+    }
+
+    fn closing(&self) -> Ask {
+        Ask::Names(FsCall::Close { ino: self.ino, write: self.write, size: 0, mtime: Stamp::default() })
+    }
+    fn called<'a, T: 'a>(
+        &'a self,
+        doing: &'static str,
+        what: impl Future<Output = Result<T, u16>> + Send + 'a,
+    ) -> Call<'a, T> {
+        call(async move { what.await.map_err(failed(doing, self.ino.to_string().as_bytes())) })
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            self.files.ask(self.closing(), |_| ());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! From a path to an inode, as POSIX resolves paths: links are followed, `..` is where one came from.
+//!
+//! Names are bytes without `/`. A path may begin with `/` or not: both begin at the root of the file system.
+
+use super::FileSystem;
+use nacre_fs::{Ask, Given};
+use nacre_types::{Ino, Name};
+use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::{FileKind, Inode};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode};
+use std::collections::VecDeque;
+
+const EIO: u16 = 5;
+const ENOENT: u16 = 2;
+const EEXIST: u16 = 17;
+const ENOTDIR: u16 = 20;
+const ENAMETOOLONG: u16 = 36;
+const ELOOP: u16 = 40;
+/// So many links are followed, as in Linux.
+const LINKS_MAX: u32 = 40;
+
+/// Where a path leads.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// To the root, or to `.` or `..`: a directory that has no name here.
+    Directory(Ino),
+    /// To a name, which may exist or not.
+    Name(Ino, Name, Option<Box<Inode>>),
+}
+
+impl Place {
+    /// A directory and a name that may be made or removed there.
+    pub fn name(self) -> Result<(Ino, Name), u16> {
+        match self {
+            Self::Directory(_) => Err(EEXIST),
+            Self::Name(dir, name, _) => Ok((dir, name)),
+        }
+    }
+    /// What is there.
+    pub fn there(&self) -> Result<Ino, u16> {
+        match self {
+            Self::Directory(ino) => Ok(*ino),
+            Self::Name(.., inode) => inode.as_ref().map(|inode| inode.ino).ok_or(ENOENT),
+        }
+    }
+}
+
+/// The node of an answer.
+pub(super) fn node(given: Given) -> Result<FsNode, u16> {
+    match given {
+        Given::Answer(FsAnswer::Node { node, .. }) => Ok(node),
+        _ => Err(EIO),
+    }
+}
+
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
+}
+
+impl FileSystem {
+    /// Where a path leads; `follow`: if that is a link, where it leads.
+    pub(super) async fn walk(&self, path: &[u8], follow: bool) -> Result<Place, u16> {
+        let mut left: VecDeque<Vec<u8>> = parts(path).map(<[u8]>::to_vec).collect();
+        // A name that ends with a slash is a directory's.
+        let wants_directory = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
+        let (mut dirs, mut links) = (vec![Ino::ROOT], 0);
+        while let Some(part) = left.pop_front() {
+            if part == b".." {
+                if dirs.len() > 1 {
+                    dirs.pop();
+                }
+                continue;
+            }
+            if part.len() > NAME_MAX {
+                return Err(ENAMETOOLONG);
+            }
+            let (dir, name, is_last) = (dirs[dirs.len() - 1], Name::copy(&part), left.is_empty());
+            let found = self.asked(Ask::Names(FsCall::Lookup { dir, name: name.clone() })).await.and_then(node);
+            let inode = match found {
+                Ok(node) => node.inode,
+                Err(ENOENT) if is_last => return Ok(Place::Name(dir, name, None)),
+                Err(errno) => return Err(errno),
+            };
+            match inode.kind {
+                FileKind::Symlink {} if !is_last || follow || wants_directory => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(ELOOP);
+                    }
+                    let target = inode.rare.as_ref().map(|rare| rare.target.clone()).unwrap_or_default();
+                    if target.starts_with(b"/") {
+                        dirs.truncate(1);
+                    }
+                    parts(&target).rev().for_each(|part| left.push_front(part.to_vec()));
+                }
+                FileKind::Directory {} if !is_last => dirs.push(inode.ino),
+                _ if !is_last => return Err(ENOTDIR),
+                kind if wants_directory && kind != (FileKind::Directory {}) => return Err(ENOTDIR),
+                _ => return Ok(Place::Name(dir, name, Some(Box::new(inode)))),
+            }
+        }
+        Ok(Place::Directory(dirs[dirs.len() - 1]))
+    }
+}
