@@ -1,7 +1,8 @@
 //! Capabilities of files' data: what the server grants, and takes back (CEPH-03, -08, -15).
 //!
 //! ```text
-//!  FsCaps 6, less ─▶ what is dirty is written, writes under way end ─▶ nothing is kept ─▶ Comply 6: how large it is
+//!  FsCaps 6, less ─▶ what is dirty is written, writes under way end, and reads of several operations
+//!                  ─▶ nothing is kept ─▶ Comply 6: how large it is
 //!  FsCaps 7, the same ─▶ Comply 7
 //!  FsCaps 0, more; or an answer ─▶ what waited goes on
 //! ```
@@ -73,6 +74,7 @@ impl Fs {
         let Some(file) = self.files.get(&ino) else { return };
         if let Some((number, cap)) = file.recall
             && file.writes == 0
+            && (file.reads == 0 || mutant(Mutant::GivenBackReading))
             && (self.is_written(ino, out) || mutant(Mutant::GivenBackUnwritten))
         {
             self.comply(ino, number, out);
@@ -85,7 +87,7 @@ impl Fs {
                 self.cache.drop_clean(ino);
             }
         }
-        self.go_on_appending(ino, out);
+        self.go_on_exclusive(ino, out);
         self.go_on(ino);
     }
 
@@ -111,7 +113,7 @@ impl Fs {
             file.lower(FsCap::Nothing {});
             // What has not begun is done in the new session.
             file.alone = Alone::No;
-            file.put_back_appends(*ino, &mut self.queue);
+            file.put_back_exclusive(*ino, &mut self.queue);
             if !mutant(Mutant::EvictedDataKept) {
                 self.cache.forget(*ino);
             }

@@ -5,7 +5,7 @@
 //!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
 //!  Stat of a file that another client may be writing ─▶ waits until that has said how large it is
 //!  Set of a size or time ─▶ waits until no other client does anything with the file
-//!  Alone ─▶ the same, until its end: a client that appends
+//!  Alone ─▶ the same, until its end: a client that appends, or writes to several objects at once
 //! ```
 //! A client that has not answered, and from which nothing else comes, is evicted, so that others go
 //! on.
