@@ -107,6 +107,8 @@ pub(crate) struct File {
     pub in_a_row: u32,
     /// What waits for that, for the writes, or for a capability.
     pub waiting: VecDeque<(CallId, Ask)>,
+    /// Calls that waited when it was granted: they begin before it is given back.
+    pub first: BTreeSet<CallId>,
     /// Data that is being written from the cache, by number.
     pub flushes: BTreeSet<u64>,
     /// The server is being told a size, before data is written to where other data was cut off.
@@ -186,6 +188,7 @@ impl File {
             exclusive: VecDeque::new(),
             in_a_row: 0,
             waiting: VecDeque::new(),
+            first: BTreeSet::new(),
             flushes: BTreeSet::new(),
             growing: false,
             failed: None,
@@ -461,6 +464,10 @@ impl File {
             // Who has it alone knows what it is like.
             self.is_fresh = fresh || (self.is_fresh && self.alone == Alone::Yes);
             self.grants += 1;
+            if cap.is_shared() {
+                let waiting = self.waiting.iter().filter(|(_, ask)| ask.of_data().is_some());
+                self.first = waiting.map(|(call, _)| *call).collect();
+            }
         }
     }
     /// It keeps no more than that.

@@ -627,7 +627,7 @@ impl Fs {
             },
             Some(Purpose::Sized(call, ask, grant)) => match given {
                 Ok(_) => self.sized(call, ask, grant),
-                Err(errno) => self.end(call, Err(errno)),
+                Err(errno) => self.not_sized(call, &ask, errno, out),
             },
             Some(Purpose::Room(call, ask)) => self.on_room(call, ask, given, out),
             Some(Purpose::Alone(ino)) => self.alone(ino, given, out),

@@ -6,6 +6,10 @@
 //!  FsCaps 7, the same ─▶ Comply 7
 //!  FsCaps 0, more; or an answer ─▶ what waited goes on
 //! ```
+//! Of a file that several write, one after the other may want to have it alone (`exclusive`), and grants would be
+//! taken back with the message that brings them: a caller that only reads would wait for ever. So what waited when
+//! it was granted begins first.
+//!
 //! Invariant: what is named in a greeting is all that there is: an answer or message from before it
 //! grants nothing.
 
@@ -73,6 +77,7 @@ impl Fs {
     pub(super) fn settle(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get(&ino) else { return };
         if let Some((number, cap)) = file.recall
+            && file.first.is_empty()
             && file.writes == 0
             && (file.reads == 0 || mutant(Mutant::GivenBackReading))
             && (self.is_written(ino, out) || mutant(Mutant::GivenBackUnwritten))
@@ -110,6 +115,7 @@ impl Fs {
             file.session_ended(self.sessions.next());
             file.recall = None;
             file.growing = false;
+            file.first.clear();
             file.lower(FsCap::Nothing {});
             // What has not begun is done in the new session.
             file.alone = Alone::No;

@@ -57,6 +57,20 @@ pub(super) struct Reader {
 impl Fs {
     /// Begins a read or write.
     pub(super) fn data(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
+        let (ino, _) = ask.of_data().expect("data only");
+        let is_first = self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call));
+        self.begin_data(call, ask, is_first, out);
+        if is_first {
+            self.first_begun(ino, out);
+        }
+    }
+    /// One less has to begin before the file is given back.
+    fn first_begun(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        if self.files.get(&ino).is_some_and(|file| file.first.is_empty() && file.recall.is_some()) {
+            self.settle(ino, out);
+        }
+    }
+    fn begin_data(&mut self, call: CallId, ask: Ask, is_first: bool, out: &mut Vec<Output>) {
         let (ino, writes) = ask.of_data().expect("data only");
         // It did not know that another one may have had the lock meanwhile.
         if self.locking.take_lost(ino) {
@@ -80,13 +94,17 @@ impl Fs {
             file.made != Made::Known && matches!(ask, Ask::Seek { .. } | Ask::Zero { .. } | Ask::Extend { .. });
         // What it writes alone is seen by its own calls as by others'.
         let is_exclusive = file.alone == Alone::Yes && !file.cap.buffers();
-        if file.resizing || file.recall.is_some() || !can || is_early || is_exclusive {
+        let is_wanted = file.recall.is_some() && !is_first;
+        if file.resizing || is_wanted || !can || is_early || is_exclusive {
             return file.waiting.push_back((call, ask));
         }
         let keeps = file.cap >= FsCap::Cache {};
         // Another client may have made it larger, or shorter.
         if !(if keeps { file.is_fresh } else { is_sized || knows }) {
             let sized = Purpose::Sized(call, ask, file.grants);
+            if is_first {
+                file.first.insert(call);
+            }
             return self.request(FsCall::Stat { ino }, sized, out);
         }
         match ask {
@@ -124,6 +142,16 @@ impl Fs {
         self.sized.insert(call);
         // What came after it has not begun, or is another caller's.
         self.put_back(call, ask);
+    }
+
+    /// It cannot be told.
+    pub(super) fn not_sized(&mut self, call: CallId, ask: &Ask, errno: u16, out: &mut Vec<Output>) {
+        self.end(call, Err(errno));
+        if let Some((ino, _)) = ask.of_data()
+            && self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call))
+        {
+            self.first_begun(ino, out);
+        }
     }
 
     pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {

@@ -262,3 +262,22 @@ fn a_turn_has_an_end() {
     client.answer(sized, node(8192));
     assert_eq!(client.objects.taken.len(), 1, "the read that waited");
 }
+
+/// Two who wrote in turn took what a third one was granted back with the message that granted it: it never read.
+#[test]
+fn what_waited_for_a_grant_begins_before_that_is_given_back() {
+    let mut client = shared(8192);
+    caps(&mut client, FsCap::Nothing {}, 5);
+    client.answer(client.asked(is_comply), FsAnswer::Done {});
+    let (waits, _) = client.ask(read(0, 10));
+    assert!(client.said.is_empty(), "{:?}", client.said);
+    let item = |cap, number| FsCapNews { ino: INO, cap, number };
+    let items = vec![item(FsCap::Sync {}, 0), item(FsCap::Nothing {}, 6)];
+    client.turn(Some(Message::FsCaps(FsCaps { items })));
+    assert_eq!(client.asked(is_comply), None, "{:?}", client.said);
+    let (late, sized) = (client.fs.begin(read(0, 10)), client.asked(|call| matches!(call, FsCall::Stat { .. })));
+    client.answer(sized, node(8192));
+    assert_eq!((client.objects.taken.len(), client.asked(is_comply).is_some()), (1, true), "{:?}", client.said);
+    client.all_done();
+    assert_eq!(client.ended().into_iter().map(|(call, _)| call).collect::<Vec<_>>(), [waits], "{late:?} comes later");
+}

@@ -193,7 +193,7 @@ impl Mds {
                 continue;
             }
             if news.number == 0 {
-                news.cap = self.caps.given(client, news.ino);
+                news.cap = self.caps.granted(client, news.ino);
                 if news.cap.buffers() {
                     let waits = waits.unwrap_or_else(|| self.others_forget(client, news.ino));
                     if waits.iter().any(|wait| !self.shares.is_met(wait)) {
