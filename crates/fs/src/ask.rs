@@ -29,8 +29,8 @@ pub enum Ask {
         /// Bytes at most.
         length: u32,
     },
-    /// Data for a file that is open. It is durable when this ends; that the file has become larger is so after
-    /// [`Self::Sync`].
+    /// Data for a file that is open, which other clients see all of or nothing. It is in the file when this ends, and
+    /// durable after [`Self::Sync`]: what is written later, and what could not be, that waits for and says.
     Write {
         /// Which.
         ino: Ino,

@@ -4,7 +4,6 @@ use crate::ask::{Ask, CallId};
 use crate::queue::Queue;
 use crate::routes::rank_of;
 use crate::stream::Stream;
-use bytes::Bytes;
 use nacre_types::{Ino, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Backpointer, Inode, Layout, Stamp};
@@ -12,7 +11,7 @@ use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsCap, FsChanges, FsNode, FsOpens, FsPlace};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Whether other clients do nothing with a file as long as this one appends to it.
+/// Whether other clients do nothing with a file as long as this one writes what must not meet theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alone {
     No,
@@ -88,25 +87,28 @@ pub(crate) struct File {
     telling_to: u64,
     /// What this client was granted, and has not given back.
     pub cap: FsCap,
-    /// The size is known since that: as long as the client has it, no other one changes the file.
+    /// The size is known since that, or since it has the file alone: until the end of both no other client changes it.
     pub is_fresh: bool,
     /// Counts grants.
     pub grants: u64,
     /// The server wants it back down to this, and an answer to that number.
     pub recall: Option<(u64, FsCap)>,
-    /// Writes under way that callers wait for.
+    /// Writes under way that callers wait for, and reads that need more than one operation.
     pub writes: usize,
+    pub reads: usize,
     /// The server was asked whether it may become larger.
     pub asks_room: bool,
     /// A change of its size is under way: what writes waits.
     pub resizing: bool,
-    /// How far it has come with having the file alone, to append.
+    /// How far it has come with having the file alone (`fs/exclusive.rs`).
     pub alone: Alone,
-    /// What is to be appended, and how much was since the file was had alone.
-    pub appends: VecDeque<(CallId, Bytes)>,
+    /// Writes that wait for that, and how many were begun since the file was had alone.
+    pub exclusive: VecDeque<(CallId, Ask)>,
     pub in_a_row: u32,
     /// What waits for that, for the writes, or for a capability.
     pub waiting: VecDeque<(CallId, Ask)>,
+    /// Calls that waited when it was granted: they begin before it is given back.
+    pub first: BTreeSet<CallId>,
     /// Data that is being written from the cache, by number.
     pub flushes: BTreeSet<u64>,
     /// The server is being told a size, before data is written to where other data was cut off.
@@ -177,12 +179,14 @@ impl File {
             grants: 0,
             recall: None,
             writes: 0,
+            reads: 0,
             asks_room: false,
             resizing: false,
             alone: Alone::No,
-            appends: VecDeque::new(),
+            exclusive: VecDeque::new(),
             in_a_row: 0,
             waiting: VecDeque::new(),
+            first: BTreeSet::new(),
             flushes: BTreeSet::new(),
             growing: false,
             full_until: Time::ZERO,
@@ -275,7 +279,7 @@ impl File {
     }
     /// Whether it may have been written without the server's knowing.
     pub fn knows_more(&self) -> bool {
-        self.cap.buffers() && self.is_fresh
+        (self.cap.buffers() || self.alone == Alone::Yes) && self.is_fresh
     }
     /// It is being written from there on: that may leave a hole.
     pub const fn writes_from(&mut self, offset: u64) {
@@ -350,6 +354,10 @@ impl File {
     pub const fn is_stale_at(&self, end: u64) -> bool {
         end > self.told && self.stale_to > self.told
     }
+    /// Whether the server does not know that it is so large.
+    pub const fn is_beyond(&self, end: u64) -> bool {
+        end > self.told
+    }
     /// Whether the server does not know of data up to there.
     pub const fn is_news(&self, end: u64) -> bool {
         end > self.data_told
@@ -385,11 +393,22 @@ impl File {
     pub fn end_of_read(&self, offset: u64, length: u32) -> u64 {
         offset.saturating_add(u64::from(length)).min(self.size)
     }
-    /// What is to be appended and has not begun is a call like all that have not.
-    pub fn put_back_appends(&mut self, ino: Ino, queue: &mut Queue) {
-        while let Some((call, data)) = self.appends.pop_back() {
-            queue.push_front(rank_of(ino), call, Ask::Append { ino, data });
+    /// Writes that wait to have it alone, and have not begun, are calls like all that have not.
+    pub fn put_back_exclusive(&mut self, ino: Ino, queue: &mut Queue) {
+        while let Some((call, ask)) = self.exclusive.pop_back() {
+            queue.push_front(rank_of(ino), call, ask);
         }
+    }
+    /// Whether something of it is under way, or its server has not been told all.
+    pub fn is_busy(&self) -> bool {
+        self.writes > 0
+            || self.reads > 0
+            || !self.exclusive.is_empty()
+            || self.alone != Alone::No
+            || !self.flushes.is_empty()
+            || self.growing
+            || self.recall.is_some()
+            || self.dirty.is_some()
     }
     /// What its first object is to say with its first data: where the file is.
     pub fn parent(&self) -> Option<SubOp> {
@@ -439,15 +458,20 @@ impl File {
             // What it says from here on it says as one that writes later.
             self.closes(next);
             self.cap = cap;
-            self.is_fresh = fresh;
+            // Who has it alone knows what it is like.
+            self.is_fresh = fresh || (self.is_fresh && self.alone == Alone::Yes);
             self.grants += 1;
+            if cap.is_shared() {
+                let waiting = self.waiting.iter().filter(|(_, ask)| ask.of_data().is_some());
+                self.first = waiting.map(|(call, _)| *call).collect();
+            }
         }
     }
     /// It keeps no more than that.
     pub fn lower(&mut self, cap: FsCap) {
         if cap < self.cap {
             self.cap = cap;
-            self.is_fresh &= cap >= FsCap::Cache {};
+            self.is_fresh &= cap >= FsCap::Cache {} || self.alone == Alone::Yes;
             self.flushed_to = 0;
         }
     }

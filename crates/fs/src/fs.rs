@@ -14,7 +14,7 @@
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
 //! * `growing`: below quotas; `fullness`: what the cluster has room for;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
-//! * `appending`: at the end of files that others have open, too; `locking`: advisory locks;
+//! * `exclusive`: writes of files that others have open, too, and must do nothing with; `locking`: advisory locks;
 //! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made and removed here;
 //! * `lending`: attributes that the kernel keeps;
 //! * `looking_ahead`: names that will be looked up next;
@@ -24,12 +24,12 @@
 //! Invariants: every call ends once; a rank without a server holds up calls to itself only.
 
 mod across;
-mod appending;
 mod at_once;
 mod capabilities;
 mod data;
 mod delegated;
 mod evicted;
+mod exclusive;
 mod flushing;
 mod foretelling;
 mod fullness;
@@ -118,6 +118,9 @@ pub struct FsConfig {
     pub data_max: usize,
     /// Data that is not written yet, at most, in bytes: calls that write wait then.
     pub dirty_max: usize,
+    /// Writes of more bytes than this, to several objects of a file that others have open, too, are answered
+    /// before they are written.
+    pub early_above: usize,
 }
 
 /// How far it has come.
@@ -157,7 +160,7 @@ enum Purpose {
     Sized(CallId, Ask, u64),
     /// A caller that writes: whether the file may become so large.
     Room(CallId, Ask),
-    /// That others wait, so that this client can append.
+    /// That others wait, so that this client can write what must not meet theirs.
     Alone(Ino),
     /// How large a file will be whose data is to be written.
     Growing(Ino),
@@ -188,8 +191,18 @@ enum For {
 
 /// A call whose data is on its way.
 enum Transfer {
-    Read(Gathering),
-    Write { ino: Ino, end: u64, left: usize, failed: Option<u16> },
+    Read {
+        ino: Ino,
+        data: Gathering,
+        /// Others may not write before it has ended.
+        spans: bool,
+    },
+    Write {
+        ino: Ino,
+        end: u64,
+        left: usize,
+        failed: Option<u16>,
+    },
     Zero(Zeroing),
     Seek(Seeking),
 }
@@ -614,7 +627,7 @@ impl Fs {
             },
             Some(Purpose::Sized(call, ask, grant)) => match given {
                 Ok(_) => self.sized(call, ask, grant),
-                Err(errno) => self.end(call, Err(errno)),
+                Err(errno) => self.not_sized(call, &ask, errno, out),
             },
             Some(Purpose::Room(call, ask)) => self.on_room(call, ask, given, out),
             Some(Purpose::Alone(ino)) => self.alone(ino, given, out),
@@ -819,14 +832,18 @@ impl Fs {
             For::Flush(number) => {
                 return self.on_flushed(number, result.map(drop).map_err(|why| errno_of(&why)), out);
             }
-            For::Fetch(number, index) => return self.on_fetched(number, index, read_of(result)),
+            For::Fetch(number, index) => return self.on_fetched(number, index, read_of(result), out),
         };
         let Some(transfer) = self.transfers.get_mut(&call) else { return };
         match transfer {
-            Transfer::Read(data) => {
+            Transfer::Read { ino, data, spans } => {
                 let Some(data) = read_of(result).map(|read| data.take(index, read)).transpose() else { return };
+                let (ino, spans) = (*ino, *spans);
                 self.transfers.remove(&call);
                 self.end(call, data.map(Given::Data));
+                if spans {
+                    self.read_ended(ino, out);
+                }
             }
             Transfer::Write { ino, end, left, failed } => {
                 if let Err(why) = &result {
@@ -846,21 +863,22 @@ impl Fs {
 
     /// What waited for a file may be possible now.
     fn go_on(&mut self, ino: Ino) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
-        // In front, in their order: they came before what has not begun.
-        while let Some((call, ask)) = file.waiting.pop_back() {
-            self.queue.push_front(rank_of(ino), call, ask);
-        }
-        let is_busy = file.writes > 0
-            || !file.appends.is_empty()
-            || !file.flushes.is_empty()
-            || file.growing
-            || file.recall.is_some();
-        if file.opens == [0; 2] && !is_busy && file.dirty.is_none() {
+        self.let_go(ino);
+        let Some(file) = self.files.get(&ino) else { return };
+        if file.opens == [0; 2] && !file.is_busy() {
             self.files.remove(&ino);
             self.losses.closed(ino);
             self.cache.forget(ino);
             self.locking.take_lost(ino);
+        }
+    }
+
+    /// Calls that waited for a file have not begun any more.
+    fn let_go(&mut self, ino: Ino) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        // In front, in their order: they came before what has not begun.
+        while let Some((call, ask)) = file.waiting.pop_back() {
+            self.queue.push_front(rank_of(ino), call, ask);
         }
     }
 

@@ -13,4 +13,10 @@ nacre_types::planted_bugs! {
     LeftAtOnce,
     /// Who synchronizes all files is told what others' files lost, and these are not.
     LossesTaken,
+    /// A write to several objects does not have the file alone.
+    SpanningUnlocked,
+    /// The right to read is given back while a read has found one object and not the other.
+    GivenBackReading,
+    /// Others go on before what was answered is in objects.
+    EarlyUnwritten,
 }

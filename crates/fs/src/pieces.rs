@@ -31,6 +31,15 @@ pub(crate) fn pieces(layout: &Layout, offset: u64, length: u64) -> Vec<Piece> {
     pieces
 }
 
+/// Whether a range lies in more than one object. If not, it is one piece.
+pub(crate) fn spans(layout: &Layout, from: u64, to: u64) -> bool {
+    let unit = u64::from(layout.unit);
+    // Units next to each other take turns, if there is more than one object for that.
+    let is_apart =
+        |last: u64| layout.place(from).0 != layout.place(last).0 || (layout.count > 1 && from / unit != last / unit);
+    from < to && is_apart(to - 1)
+}
+
 /// What is written to each object: one operation each, whose parts happen together.
 pub(crate) fn writes(layout: &Layout, offset: u64, data: &[Bytes]) -> BTreeMap<u64, (Vec<SubOp>, Payload)> {
     let mut data: VecDeque<Bytes> = data.iter().filter(|part| !part.is_empty()).cloned().collect();

@@ -152,6 +152,12 @@ impl Caps {
     pub fn given(&self, client: ClientId, ino: Ino) -> FsCap {
         self.held(client, ino).map_or(FsCap::Nothing {}, Holding::least)
     }
+    /// What a client is told that it was granted. One that reads and writes at once hears of that also if it is to
+    /// give it back already: what waited there begins first.
+    pub fn granted(&self, client: ClientId, ino: Ino) -> FsCap {
+        let told = |held: &Holding| if held.cap.is_shared() { held.cap } else { held.least() };
+        self.held(client, ino).map_or(FsCap::Nothing {}, told)
+    }
     /// Clients that have not answered.
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {
         self.owing.keys().copied()

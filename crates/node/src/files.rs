@@ -48,6 +48,8 @@ const NAMES_MOST: usize = 1_000_000;
 /// Data of open files that a client keeps, and what of it may be unwritten, in bytes.
 const DATA_MAX: usize = 256 << 20;
 const DIRTY_MAX: usize = 128 << 20;
+/// The paper's figure (§3.2, §6.1).
+const EARLY_ABOVE: usize = 128 << 10;
 /// What calls end with whose client has ended.
 const ENDED: u16 = 5;
 /// The root has no other rank.
@@ -503,6 +505,7 @@ fn add_caller(
         ahead: LookAhead::default(),
         data_max: DATA_MAX,
         dirty_max: DIRTY_MAX,
+        early_above: EARLY_ABOVE,
     });
     *inbox.client() = Some(fs);
     let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new(), owed_at: Time::MAX };

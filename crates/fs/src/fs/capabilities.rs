@@ -1,10 +1,15 @@
 //! Capabilities of files' data: what the server grants, and takes back (CEPH-03, -08, -15).
 //!
 //! ```text
-//!  FsCaps 6, less ─▶ what is dirty is written, writes under way end ─▶ nothing is kept ─▶ Comply 6: how large it is
+//!  FsCaps 6, less ─▶ what is dirty is written, writes under way end, and reads of several operations
+//!                  ─▶ nothing is kept ─▶ Comply 6: how large it is
 //!  FsCaps 7, the same ─▶ Comply 7
 //!  FsCaps 0, more; or an answer ─▶ what waited goes on
 //! ```
+//! Of a file that several write, one after the other may want to have it alone (`exclusive`), and grants would be
+//! taken back with the message that brings them: a caller that only reads would wait for ever. So what waited when
+//! it was granted begins first.
+//!
 //! Invariant: what is named in a greeting is all that there is: an answer or message from before it
 //! grants nothing.
 
@@ -72,7 +77,9 @@ impl Fs {
     pub(super) fn settle(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get(&ino) else { return };
         if let Some((number, cap)) = file.recall
+            && file.first.is_empty()
             && file.writes == 0
+            && (file.reads == 0 || mutant(Mutant::GivenBackReading))
             && (self.is_written(ino, out) || mutant(Mutant::GivenBackUnwritten))
         {
             self.comply(ino, number, out);
@@ -85,7 +92,7 @@ impl Fs {
                 self.cache.drop_clean(ino);
             }
         }
-        self.go_on_appending(ino, out);
+        self.go_on_exclusive(ino, out);
         self.go_on(ino);
     }
 
@@ -108,10 +115,11 @@ impl Fs {
             file.session_ended(self.sessions.next());
             file.recall = None;
             file.growing = false;
+            file.first.clear();
             file.lower(FsCap::Nothing {});
             // What has not begun is done in the new session.
             file.alone = Alone::No;
-            file.put_back_appends(*ino, &mut self.queue);
+            file.put_back_exclusive(*ino, &mut self.queue);
             self.cache.forget(*ino);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Nothing ─▶ waits
-//!  Sync    ─▶ how large is it? ─▶ objects; larger? Wrote
+//!  Sync    ─▶ how large is it? ─▶ objects; larger? Wrote      what must not meet others' writes: `exclusive`
 //!  Cache   ─▶ kept? ─▶ what is missing: objects, and what comes after it, ahead of its reader
 //!  Buffer  ─▶ the same; what is written stays here and goes to objects later (`flushing`)
 //! ```
@@ -15,8 +15,8 @@ mod tests;
 
 use super::*;
 use crate::cache::{Mark, Part};
-use crate::file::Made;
-use crate::pieces::{cut, pieces, writes};
+use crate::file::{Alone, Made};
+use crate::pieces::{cut, pieces, spans, writes};
 use crate::stream::Keeping;
 use std::ops::Range;
 
@@ -48,6 +48,7 @@ pub(super) struct Fetch {
 /// A call that waits for some of them.
 #[derive(Debug)]
 pub(super) struct Reader {
+    ino: Ino,
     parts: Vec<Part>,
     left: usize,
     fetched: Vec<(u64, u64, Vec<Bytes>)>,
@@ -56,6 +57,20 @@ pub(super) struct Reader {
 impl Fs {
     /// Begins a read or write.
     pub(super) fn data(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
+        let (ino, _) = ask.of_data().expect("data only");
+        let is_first = self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call));
+        self.begin_data(call, ask, is_first, out);
+        if is_first {
+            self.first_begun(ino, out);
+        }
+    }
+    /// One less has to begin before the file is given back.
+    fn first_begun(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        if self.files.get(&ino).is_some_and(|file| file.first.is_empty() && file.recall.is_some()) {
+            self.settle(ino, out);
+        }
+    }
+    fn begin_data(&mut self, call: CallId, ask: Ask, is_first: bool, out: &mut Vec<Output>) {
         let (ino, writes) = ask.of_data().expect("data only");
         // It did not know that another one may have had the lock meanwhile.
         if self.locking.take_lost(ino) {
@@ -63,13 +78,11 @@ impl Fs {
         }
         let (is_sized, knows) = (self.sized.remove(&call), self.knows(ino));
         let lease = self.sessions.has_lease(rank_of(ino), self.now);
+        let appends = |file: &File| matches!(ask, Ask::Append { .. }) && !file.cap.buffers();
+        if self.files.get(&ino).is_some_and(appends) || self.is_exclusive(ino, &ask) {
+            return self.queue_exclusive(call, ino, ask, out);
+        }
         let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
-        let ask = match ask {
-            Ask::Append { data, .. } if !file.cap.buffers() => {
-                return self.queue_append(call, ino, data, out);
-            }
-            ask => ask,
-        };
         let can = match file.cap {
             FsCap::Nothing {} => false,
             FsCap::Asks {} | FsCap::Sync {} => true,
@@ -79,13 +92,19 @@ impl Fs {
         // Objects come after the file that they are of.
         let is_early =
             file.made != Made::Known && matches!(ask, Ask::Seek { .. } | Ask::Zero { .. } | Ask::Extend { .. });
-        if file.resizing || file.recall.is_some() || !can || is_early {
+        // What it writes alone is seen by its own calls as by others'.
+        let is_exclusive = file.alone == Alone::Yes && !file.cap.buffers();
+        let is_wanted = file.recall.is_some() && !is_first;
+        if file.resizing || is_wanted || !can || is_early || is_exclusive {
             return file.waiting.push_back((call, ask));
         }
         let keeps = file.cap >= FsCap::Cache {};
         // Another client may have made it larger, or shorter.
         if !(if keeps { file.is_fresh } else { is_sized || knows }) {
             let sized = Purpose::Sized(call, ask, file.grants);
+            if is_first {
+                file.first.insert(call);
+            }
             return self.request(FsCall::Stat { ino }, sized, out);
         }
         match ask {
@@ -123,6 +142,16 @@ impl Fs {
         self.sized.insert(call);
         // What came after it has not begun, or is another caller's.
         self.put_back(call, ask);
+    }
+
+    /// It cannot be told.
+    pub(super) fn not_sized(&mut self, call: CallId, ask: &Ask, errno: u16, out: &mut Vec<Output>) {
+        self.end(call, Err(errno));
+        if let Some((ino, _)) = ask.of_data()
+            && self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call))
+        {
+            self.first_begun(ino, out);
+        }
     }
 
     pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
@@ -175,7 +204,18 @@ impl Fs {
             return self.end(call, Ok(Given::Data(Vec::new())));
         }
         let data = self.read_objects(ino, offset, end, |index| For::Call(call, index));
-        self.transfers.insert(call, Transfer::Read(data));
+        let file = self.files.get_mut(&ino).expect("just seen");
+        let spans = spans(&file.layout, offset, end);
+        file.reads += usize::from(spans);
+        self.transfers.insert(call, Transfer::Read { ino, data, spans });
+    }
+    /// One that others had to wait for.
+    pub(super) fn read_ended(&mut self, ino: Ino, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        file.reads -= 1;
+        if file.reads == 0 {
+            self.settle(ino, out);
+        }
     }
 
     pub(super) fn write_now(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
@@ -197,6 +237,10 @@ impl Fs {
     /// The server knows where a write will end; it may be far beyond what is safe.
     pub(super) fn grown_for(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
         let end = offset + data.len() as u64;
+        if self.is_answered_early(ino, offset, &data) {
+            self.keep_early(call, ino, offset, &data, out);
+            return self.write_ended(ino, out);
+        }
         let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
         if file.awaits_safe(end) {
             file.waiting.push_back((call, Ask::Write { ino, offset, data }));
@@ -223,8 +267,9 @@ impl Fs {
             return self.write_ended(ino, out);
         }
         let is_larger = end > file.size;
-        // It may have been cut off meanwhile.
-        if is_larger || !self.knows(ino) {
+        // It may have been cut off meanwhile, but by no one else while this client has it alone.
+        let is_alone = file.alone == Alone::Yes && file.is_fresh;
+        if is_larger || !(is_alone || self.knows(ino)) {
             let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
             return self.request(wrote, Purpose::Written(call, ino), out);
         }
@@ -274,7 +319,9 @@ impl Fs {
         for fetch in fetches {
             self.fetches.get_mut(&fetch).expect("it was just begun").readers.push(call);
         }
-        self.readers.insert(call, Reader { parts, left, fetched: Vec::new() });
+        // What is kept of it is older than what will have been read of the rest.
+        self.files.get_mut(&ino).expect("just seen").reads += 1;
+        self.readers.insert(call, Reader { ino, parts, left, fetched: Vec::new() });
     }
 
     /// A range has been read, or is about to be: begins to read what comes after it, if its reader
@@ -351,7 +398,13 @@ impl Fs {
     }
 
     /// An object has been read for what is kept, or cannot be.
-    pub(super) fn on_fetched(&mut self, number: u64, index: usize, result: Result<Vec<Bytes>, u16>) {
+    pub(super) fn on_fetched(
+        &mut self,
+        number: u64,
+        index: usize,
+        result: Result<Vec<Bytes>, u16>,
+        out: &mut Vec<Output>,
+    ) {
         let Some(fetch) = self.fetches.get_mut(&number) else { return };
         let Some(data) = result.map(|read| fetch.data.take(index, read)).transpose() else { return };
         let Fetch { ino, offset, end, mark, grant, readers, .. } = self.fetches.remove(&number).expect("just seen");
@@ -359,8 +412,9 @@ impl Fs {
             Ok(data) => data,
             Err(errno) => {
                 for call in readers {
-                    if self.readers.remove(&call).is_some() {
+                    if let Some(reader) = self.readers.remove(&call) {
                         self.end(call, Err(errno));
+                        self.read_ended(reader.ino, out);
                     }
                 }
                 return;
@@ -374,8 +428,10 @@ impl Fs {
             reader.fetched.push((offset, end, data.clone()));
             reader.left -= 1;
             if reader.left == 0 {
-                let data = self.readers.remove(&call).expect("just seen").assemble();
-                self.end(call, Ok(Given::Data(data)));
+                let reader = self.readers.remove(&call).expect("just seen");
+                let ino = reader.ino;
+                self.end(call, Ok(Given::Data(reader.assemble())));
+                self.read_ended(ino, out);
             }
         }
     }

@@ -12,12 +12,12 @@ const SECOND: Instance = Instance(6);
 fn writing(room: usize) -> (Client, CallId) {
     let mut client = Client::new();
     let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node(8192));
+    client.answer(number, node(100));
     assert_eq!(client.ended().len(), 1);
     client.objects.room = room;
     let data = Bytes::from(vec![7; 8192]);
     let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data });
-    client.answer(number, node(8192));
+    client.answer(number, node(100));
     assert_eq!((client.objects.taken.len(), client.ended()), (room, vec![]));
     (client, call)
 }

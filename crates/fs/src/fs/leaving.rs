@@ -84,7 +84,7 @@ impl Fs {
             | Purpose::Here { .. }
             | Purpose::Numbers(_) => false,
         };
-        let waits = |file: &File| !file.waiting.is_empty() || file.writes > 0 || !file.appends.is_empty();
+        let waits = |file: &File| !file.waiting.is_empty() || file.writes > 0 || !file.exclusive.is_empty();
         self.queue.len() + self.throttled.len() + self.transfers.len() + self.readers.len() > 0
             || self.delegated.has_calls()
             || self.files.values().any(waits)

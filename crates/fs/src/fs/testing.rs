@@ -182,6 +182,7 @@ impl Client {
             ahead: LookAhead::default(),
             data_max: 0,
             dirty_max: 1,
+            early_above: usize::MAX,
         };
         let (fs, objects) = (Fs::new(config), Objects::default());
         let registry = Registry { ranks, ..Registry::default() };

@@ -5,7 +5,7 @@
 //!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
 //!  Stat of a file that another client may be writing ─▶ waits until that has said how large it is
 //!  Set of a size or time ─▶ waits until no other client does anything with the file
-//!  Alone ─▶ the same, until its end: a client that appends
+//!  Alone ─▶ the same, until its end: a client that appends, or writes to several objects at once
 //! ```
 //! A client that has not answered, and from which nothing else comes, is evicted, so that others go
 //! on.
@@ -193,7 +193,7 @@ impl Mds {
                 continue;
             }
             if news.number == 0 {
-                news.cap = self.caps.given(client, news.ino);
+                news.cap = self.caps.granted(client, news.ino);
                 if news.cap.buffers() {
                     let waits = waits.unwrap_or_else(|| self.others_forget(client, news.ino));
                     if waits.iter().any(|wait| !self.shares.is_met(wait)) {

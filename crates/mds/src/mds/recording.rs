@@ -65,7 +65,7 @@ impl Mds {
             self.journal.push_writer(writer, since);
         }
     }
-    /// The batch that has to be safe before a client appends: that says that what it writes counts when it
+    /// The batch that has to be safe before a client has a file alone: that says that what it writes counts when it
     /// is told, and not before.
     pub(super) fn before_alone(&self, client: ClientId, call: &FsCall) -> Option<u64> {
         let FsCall::Alone { ino, ends: false } = call else { return None };

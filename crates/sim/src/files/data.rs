@@ -2,7 +2,9 @@
 //! must be linearizable.
 //!
 //! Each write fills a block, or two that are in one object, with a value of its own; reads are of
-//! whole blocks. What lies beyond the end that a reader knows counts as a block that was never
+//! whole blocks. One file consists of records of two blocks, each in an object of its own: such a record is
+//! always written as a whole, and none that reads it may see the halves of two writes, unless the
+//! client of one of them was lost: it may have died in between. What lies beyond the end that a reader knows counts as a block that was never
 //! written, so sizes are judged as well. Before some reads the client looks at the file: both are
 //! one operation. Such files are never truncated, and grow all the time.
 //!
@@ -17,12 +19,15 @@ use nacre_history::{Kind, Record};
 use nacre_types::{ClientId, Ino, Name};
 use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What such files are known by.
 pub const MODE: u16 = 0o640;
 const FILES: usize = 3;
 const BLOCK: u64 = 4096;
+/// The file that has records: they begin where an object has its last block.
+const RECORDS: usize = 2;
+const RECORD: u64 = 2;
 /// Blocks of a file at first; each second brings so many more.
 const MORE: u64 = 2;
 const SECOND: u64 = 1_000_000_000;
@@ -93,15 +98,28 @@ impl Diary {
             }
         }
     }
+    /// What happened of the write of a client that was lost is known of no half.
+    fn check_records(&self) {
+        let of_records = || self.entries.iter().filter(|entry| entry.file == RECORDS && !entry.void);
+        let lost = of_records().filter(|entry| entry.is_write && entry.ended.is_none());
+        let lost: BTreeSet<u64> = lost.flat_map(|entry| entry.values.iter().copied().flatten()).collect();
+        for entry in of_records().filter(|entry| !entry.is_write && entry.ended.is_some()) {
+            for (first, halves) in records(entry) {
+                let is_whole = halves[0] == halves[1] || halves.iter().flatten().any(|value| lost.contains(value));
+                assert!(is_whole, "{} read halves of two writes at block {first}: {halves:?}", entry.client);
+            }
+        }
+    }
     fn doubtful(&self, client: ClientId) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.client == client && entry.is_write && !entry.sure)
     }
 
-    /// Judges each block.
+    /// Judges each block, and whether records were read as a whole.
     ///
     /// # Panics
     /// With what is wrong.
     pub fn check(&self) {
+        self.check_records();
         let entries = self.entries.iter().filter(|entry| !entry.void && (entry.is_write || entry.ended.is_some()));
         let record = |(entry, block, value): (&Entry, u64, Option<u64>)| Record {
             client: entry.client.0,
@@ -124,6 +142,12 @@ impl Diary {
             assert!(bad.is_empty(), "files that are shared: {}", bad.join("\n"));
         }
     }
+}
+
+/// What a read found of records, as far as it read both halves of one.
+fn records(entry: &Entry) -> impl Iterator<Item = (u64, [Option<u64>; 2])> {
+    let halves = (entry.first..).zip(entry.values.windows(RECORD as usize));
+    halves.filter(|(first, _)| first % RECORD == 1).map(|(first, halves)| (first, [halves[0], halves[1]]))
 }
 
 #[derive(Debug)]
@@ -191,7 +215,10 @@ impl Data {
         }
         let is_used = of_file().next().is_some();
         let blocks = MORE * (1 + now / SECOND);
-        let first = blocks.saturating_sub(rng.between(1, 6));
+        let mut first = blocks.saturating_sub(rng.between(1, 6));
+        if file == RECORDS {
+            first |= 1;
+        }
         let Some((ino, write)) = self.open[file] else {
             // What was asked when it was open may still be under way. Others have it alone now and then.
             if !is_used && rng.one_in(8) {
@@ -210,7 +237,14 @@ impl Data {
             0..3 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
             3..11 if write => {
                 diary.last_value += 1;
-                let (value, count) = (diary.last_value, if first.is_multiple_of(2) { rng.between(1, 2) } else { 1 });
+                let count = if file == RECORDS {
+                    RECORD
+                } else if first.is_multiple_of(2) {
+                    rng.between(1, 2)
+                } else {
+                    1
+                };
+                let value = diary.last_value;
                 let data = Bytes::from(value.to_le_bytes().repeat((count * BLOCK / 8) as usize));
                 let entry = diary.begin(now, self.client, file, first, Some((value, count)));
                 (Ask::Write { ino, offset: first * BLOCK, data }, Doing::Write(entry))
@@ -349,6 +383,26 @@ mod tests {
         diary.entries[0].sure = true;
         diary.on_lost(ANNA, false);
         assert!(!passes(&diary), "it had");
+    }
+
+    #[test]
+    fn a_record_is_read_as_a_whole() {
+        let mut diary = Diary::default();
+        for (client, value, time) in [(ANNA, 1, 0), (BERT, 2, 20)] {
+            let entry = diary.begin(time, client, RECORDS, 3, Some((value, RECORD)));
+            diary.entries[entry].ended = Some(time + 20);
+        }
+        let read = diary.begin(25, ANNA, RECORDS, 2, None);
+        diary.entries[read].ended = Some(35);
+        for (halves, is_right) in [([1, 1], true), ([2, 2], true), ([1, 2], false), ([2, 1], false)] {
+            diary.entries[read].values = [None].into_iter().chain(halves.map(Some)).collect();
+            assert_eq!(passes(&diary), is_right, "{halves:?}");
+        }
+        diary.entries[read].values = vec![None, Some(1)];
+        assert!(passes(&diary), "it read one half");
+        diary.entries[read].values = vec![None, Some(1), Some(2)];
+        diary.on_lost(BERT, false);
+        assert!(passes(&diary), "its writer died");
     }
 
     #[test]

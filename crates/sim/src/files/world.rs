@@ -888,6 +888,7 @@ impl World {
             let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
             let ahead = LookAhead { per_lookup: *self.rng.pick(&[1, 32]), page_min: *self.rng.pick(&[1, 8, 128]) };
             let (data_max, dirty_max) = (*self.rng.pick(&[0, 20_000, 1 << 20]), *self.rng.pick(&[1, 30_000, 1 << 20]));
+            let early_above = *self.rng.pick(&[0, 128 << 10]);
             let file_system = NAME.into();
             let about = Name::default();
             let config = FsConfig {
@@ -899,6 +900,7 @@ impl World {
                 ahead,
                 data_max,
                 dirty_max,
+                early_above,
             };
             let bounded = self.bounds && !life.is_multiple_of(4);
             let mut own = Own::new(&format!("own.{life}"), self.tops.clone(), bounded);

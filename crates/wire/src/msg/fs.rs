@@ -479,7 +479,7 @@ pub enum FsCall {
         written: bool,
     },
     /// No other client is to do anything with a file that this one has open, until it says that this has ended: it
-    /// appends. The answer shows the file as it is then.
+    /// appends, or writes to several objects at once. The answer shows the file as it is then.
     Alone {
         /// Which.
         ino: Ino,
