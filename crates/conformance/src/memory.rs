@@ -103,6 +103,7 @@ impl Memory {
                     SubReply::Done {}
                 }
                 SubOp::Read { .. }
+                | SubOp::Checksum { .. }
                 | SubOp::GetAttr { .. }
                 | SubOp::OmapList { .. }
                 | SubOp::Stat {}
@@ -114,6 +115,12 @@ impl Memory {
                             let to = object.data.len().min(from + *length as usize);
                             payload.push(Bytes::copy_from_slice(&object.data[from..to]));
                             SubReply::Data { length: (to - from) as u64 }
+                        }
+                        SubOp::Checksum { offset, length } => {
+                            let from = object.data.len().min(*offset as usize);
+                            let to = object.data.len().min(from + *length as usize);
+                            let crc = nacre_wire::frame::crc32c(&object.data[from..to]);
+                            SubReply::Checksum { crc, length: (to - from) as u64 }
                         }
                         SubOp::GetAttr { name } => match object.attrs.get(name.as_bytes()) {
                             Some(value) => SubReply::Value { value: value.clone() },

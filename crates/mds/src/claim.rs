@@ -13,6 +13,8 @@
 //!
 //! Invariant: a rank is taken only if `last` is still the one that was fenced.
 
+use crate::follow::Source;
+use crate::followers::Followers;
 use crate::lease::{Lease, TTL};
 use nacre_client::{Completion, MetaDone, MetaId, Metadata, ObjectCluster, OpId, Refused};
 use nacre_types::{ClientId, Name, Rank, Time};
@@ -27,6 +29,8 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_secs(5);
 /// After a failure.
 const RETRY: Duration = Duration::from_millis(200);
+/// A rank that another standby follows is left to that one for so long: it has less to read.
+const HEAD_START: Duration = Duration::from_millis(100);
 
 /// A rank that has no holder.
 #[derive(Clone, Debug)]
@@ -67,13 +71,15 @@ pub(crate) struct Claim {
     absent: BTreeSet<ClientId>,
     /// There is something that could be served.
     has_file_systems: bool,
+    followers: Followers,
 }
 
 impl Claim {
     pub fn new(me: FsHolder, delay: Duration) -> Self {
         let (holders, absent) = (BTreeMap::new(), BTreeSet::new());
         let stage = Stage::Waiting(Time::ZERO);
-        Self { me, delay, seen: None, stage, holders, absent, has_file_systems: false }
+        let followers = Followers::default();
+        Self { me, delay, seen: None, stage, holders, absent, has_file_systems: false, followers }
     }
     pub fn next_deadline(&self) -> Time {
         match &self.stage {
@@ -95,6 +101,10 @@ impl Claim {
     /// Who has ranks that this one may have to take over.
     pub fn holders(&self) -> impl Iterator<Item = &FsHolder> {
         self.holders.values().map(|(holder, _)| holder)
+    }
+    /// What this one is to follow.
+    pub fn to_follow(&self) -> &[Source] {
+        &self.followers.own
     }
     /// Nothing listens where that holder did: its process is gone.
     pub fn on_absent(&mut self, holder: ClientId) {
@@ -199,16 +209,28 @@ impl Claim {
         self.holders = pairs.iter().filter_map(holder).collect();
         let is_settings = |pair: &MetaPair| matches!(FsKey::parse(&pair.key), Some((_, FsKey::Settings)));
         self.has_file_systems = pairs.iter().any(is_settings);
+        self.followers = Followers::of(self.me.client(), pairs);
         let Some(vacancy) = vacancy(pairs) else {
             self.seen = None;
             return Stage::Waiting(now + LOOK);
         };
         let since = *self.seen.get_or_insert(now);
-        if now.since(since) < self.delay {
-            return Stage::Seen(since + self.delay);
+        let is_others = self.followers.others.contains(&(vacancy.file_system.clone(), vacancy.rank));
+        let delay = self.delay + if is_others { HEAD_START } else { Duration::ZERO };
+        if now.since(since) < delay {
+            return Stage::Seen(since + delay);
         }
         self.seen = None;
         Stage::Fencing(vacancy, None)
+    }
+}
+
+impl Vacancy {
+    /// What a standby has followed until it took this rank. A rank that had no holder was followed by none: 0 is no
+    /// revision.
+    pub fn source(&self) -> Source {
+        let (file_system, namespace) = (self.file_system.clone(), self.settings.namespace.clone());
+        Source { file_system, rank: self.rank, namespace, pool: self.settings.pool, taken: self.last_written }
     }
 }
 
@@ -309,5 +331,45 @@ mod tests {
         claim.on_turn(Time(4), &mut NoObjects, &mut metadata);
         claim.on_turn(Time(5), &mut NoObjects, &mut metadata);
         assert_eq!(metadata.0[1..], [MetaCall::Revoke { lease: 77 }], "once");
+    }
+
+    /// Who has followed a rank takes it at once; others leave it to that one for a moment, and then take it nevertheless.
+    #[test]
+    fn a_rank_is_left_for_a_moment_to_the_standby_that_follows_it() {
+        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+        let settings = FsSettings { namespace: "home.1".into(), pool: PoolId(1), layout, ranks: 1 };
+        let standby = |client: u64| {
+            let key = nacre_wire::fs::registry::standby_key(ClientId(client));
+            let value = FsHolder { name: "mds.1".into(), ..holder(client) }.to_bytes();
+            MetaPair { key, ..pair(FsKey::Settings, value, 1) }
+        };
+        let pairs = [
+            pair(FsKey::Settings, settings.to_bytes(), 0),
+            pair(FsKey::Last(Rank(0)), holder(7).to_bytes(), 0),
+            standby(8),
+            standby(9),
+        ];
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        for (me, follows) in [(8, true), (9, false)] {
+            let mut claim = Claim::new(holder(me), Duration::ZERO);
+            let mut metadata = Asked(Vec::new(), 99);
+            let look = |claim: &mut Claim, now, metadata: &mut Asked| {
+                claim.on_turn(now, &mut NoObjects, metadata);
+                let listed = MetaResult::Ranged { pairs: pairs.to_vec(), more: false };
+                let id = MetaId(metadata.0.len() as u64);
+                claim.on_done(now, MetaDone { id, revision: 1, result: Ok(listed) }, metadata);
+            };
+            look(&mut claim, at(1), &mut metadata);
+            assert_eq!(
+                (claim.to_follow().len(), claim.next_deadline()),
+                if follows { (1, Time::MAX) } else { (0, at(101)) }
+            );
+            if follows {
+                assert!(matches!(&claim.stage, Stage::Fencing(vacancy, _) if vacancy.source() == claim.to_follow()[0]));
+            } else {
+                look(&mut claim, at(101), &mut metadata);
+                assert!(matches!(claim.stage, Stage::Fencing(..)), "{claim:?}");
+            }
+        }
     }
 }

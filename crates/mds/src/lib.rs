@@ -15,6 +15,9 @@ mod delegations;
 mod dirty;
 mod draft;
 pub mod evaluate;
+pub mod follow;
+mod followed;
+mod followers;
 pub mod journal;
 mod lease;
 pub mod locks;
@@ -34,6 +37,7 @@ mod transactions;
 pub mod tree;
 pub mod writers;
 
+pub use followed::Followed;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};

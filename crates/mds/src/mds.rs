@@ -48,6 +48,7 @@ use crate::delegations::Delegations;
 use crate::dirty::Dirty;
 use crate::evaluate::errno::{EDQUOT, EIO, ESTALE};
 use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found};
+use crate::followed::Followed;
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
 use crate::mutants::{Mutant, mutant};
@@ -58,7 +59,7 @@ use crate::transactions::Transactions;
 use crate::tree::{Found, Tree};
 use crate::writers::Writers;
 use bytes::Bytes;
-use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
+use nacre_client::{Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
@@ -193,12 +194,8 @@ struct Kept {
 }
 
 enum Phase {
-    /// The journal is being read: from this object on; what was found.
-    Reading {
-        object: u64,
-        next: u64,
-        batches: Vec<Batch>,
-    },
+    /// The journal is being read.
+    Reading(opening::Reading),
     Live,
     /// Its store failed, or it is fenced.
     Ended(String),
@@ -301,12 +298,18 @@ impl Mds {
     /// Starts: the journal is read from its first object on.
     #[must_use]
     pub fn open(config: MdsConfig) -> Self {
+        Self::open_after(config, Followed::default())
+    }
+    /// The same after a standby has followed the journal, under the holder whose rank this is now: of what it has only as
+    /// much is read again as shows that it is so.
+    #[must_use]
+    pub fn open_after(config: MdsConfig, followed: Followed) -> Self {
         let MdsLimits { journal_object_bytes: object_bytes, page, .. } = config.limits;
         let transactions = Transactions::new(config.rank);
         let mut mds = Self {
             config,
             now: Time::ZERO,
-            phase: Phase::Reading { object: 0, next: 0, batches: Vec::new() },
+            phase: Phase::Reading(opening::Reading::after(followed)),
             tree: Tree::with_slices(2 * page as usize),
             overlay: Overlay::default(),
             journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
@@ -932,10 +935,8 @@ impl Mds {
         let not_there =
             matches!(completion.result, Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })));
         match (purpose, completion.result) {
-            (Purpose::Journal(object), Ok(done)) => {
-                self.on_journal(object, &done.payload.concat());
-            }
-            (Purpose::Journal(_), Err(_)) if not_there => self.replay(),
+            (Purpose::Journal(object), Ok(done)) => self.on_journal(object, Some(done)),
+            (Purpose::Journal(object), Err(_)) if not_there => self.on_journal(object, None),
             (Purpose::ReadHead, Ok(done)) => {
                 self.on_head(Some(&done.payload.concat()));
             }

@@ -21,4 +21,6 @@ nacre_types::planted_bugs! {
     NothingProbed,
     /// A directory is shown while another client may make names there itself.
     DelegationsKept,
+    /// What came to a journal after the last look of the standby that followed it is not read.
+    FollowedNotReadAgain,
 }

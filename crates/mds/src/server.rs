@@ -14,6 +14,7 @@
 
 use crate::claim::{Claim, Vacancy};
 use crate::evaluate::errno::EINVAL;
+use crate::follow::{self, Follow};
 use crate::lease::Lease;
 use crate::mds::{Greeted, Mds, MdsConfig, MdsLimits, Say};
 use crate::peers::Peers;
@@ -105,8 +106,9 @@ struct Met {
 pub struct Server {
     config: ServerConfig,
     stage: Stage,
-    /// What it says of itself while it has no rank.
+    /// What it says of itself while it has no rank, and the journals that it follows.
     standby: Standby,
+    follow: Follow,
     watch: Option<MetaWatchId>,
     /// Holders of ranks that a standby has a connection to, or is about to have.
     met: BTreeMap<ClientId, Met>,
@@ -118,8 +120,8 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
-        let standby = Standby::new(config.me.clone());
-        Self { config, stage, standby, watch: None, met: BTreeMap::new(), now: Time::ZERO }
+        let (standby, follow) = (Standby::new(config.me.clone()), Follow::new(follow::BYTES_MAX));
+        Self { config, stage, standby, follow, watch: None, met: BTreeMap::new(), now: Time::ZERO }
     }
     /// Which rank it has, of which file system.
     #[must_use]
@@ -185,6 +187,9 @@ impl Server {
     }
 
     fn take(&mut self, vacancy: Vacancy, lease: Lease, out: &mut Vec<Output>) {
+        let followed = self.follow.take(&vacancy.source()).unwrap_or_default();
+        // Others' journals are no matter of a holder.
+        self.follow.set(&[]);
         let Vacancy { file_system, rank, settings, .. } = vacancy;
         out.push(Output::Say(format!("takes rank {} of file system {file_system}", rank.0)));
         let config = MdsConfig {
@@ -200,7 +205,7 @@ impl Server {
             file_system,
             rank,
             lease,
-            mds: Mds::open(config),
+            mds: Mds::open_after(config, followed),
             serves: true,
             gone: BTreeMap::new(),
             greeted: BTreeMap::new(),
@@ -279,7 +284,10 @@ impl Service for Server {
         if let Stage::Standby(claim) = &mut self.stage {
             let mut ended = Vec::new();
             objects.completions(&mut ended);
-            ended.iter().for_each(|completion| claim.on_completion(now, completion));
+            for completion in &ended {
+                claim.on_completion(now, completion);
+                self.follow.on_completion(now, completion);
+            }
             if !news.is_empty() {
                 claim.on_news();
             }
@@ -290,6 +298,8 @@ impl Service for Server {
             }
             claim.on_turn(now, objects, metadata);
             self.standby.on_turn(now, claim.has_file_systems(), metadata);
+            self.follow.set(claim.to_follow());
+            self.follow.on_turn(now, objects);
             if taken.is_some() {
                 self.standby.leave(now, metadata);
             }
@@ -315,7 +325,7 @@ impl Service for Server {
             Stage::Standby(claim) => {
                 let ask = self.met.values().map(|met| met.ask_at).min().unwrap_or(Time::MAX);
                 let standby = self.standby.next_deadline(claim.has_file_systems());
-                claim.next_deadline().min(ask).min(standby)
+                claim.next_deadline().min(ask).min(standby).min(self.follow.next_deadline())
             }
             Stage::Holder(tenure) => tenure.next_deadline(),
             Stage::Ended => Time::MAX,

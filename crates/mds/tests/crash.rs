@@ -1,5 +1,6 @@
 //! Servers that die at any moment, and clients that send again what was not safe.
 
+use crate::following::Standby;
 use crate::objects::{Objects, config, small};
 use crate::rig::{Dice, make_call};
 use nacre_history::posix::{Kind, Model};
@@ -217,6 +218,10 @@ pub struct World {
     dies_too: bool,
     /// Objects with data that clients have written.
     written: u64,
+    /// It follows the journal, and takes over.
+    pub standby: Option<Standby>,
+    /// Takeovers of one that had something, and bytes that it had.
+    followed: (u32, u64),
 }
 
 fn data_key(ino: Ino, number: u64) -> (PoolId, nacre_types::ObjectId) {
@@ -233,13 +238,18 @@ impl World {
         first_objects(&config, Stamp(1)).iter().for_each(|operation| objects.run(operation));
         let mds = Mds::open(config.clone());
         let clients = (1..=clients).map(Client::new).collect();
-        Self { objects, config, mds, now: Time(1), clients, dice: Dice(seed), crashes: 0, dies_too: false, written: 0 }
+        let (dice, standby) = (Dice(seed), None);
+        let (crashes, dies_too, written, followed) = (0, false, 0, (0, 0));
+        Self { objects, config, mds, now: Time(1), clients, dice, crashes, dies_too, written, standby, followed }
     }
     fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         let mut out = Vec::new();
         self.mds.on_turn(self.now, &mut self.objects, &mut out);
         assert_eq!(self.mds.ended(), None);
+        if let Some(standby) = &mut self.standby {
+            standby.turn(self.now, &mut self.objects.memory);
+        }
         for (client, say) in out {
             let Some(client) = self.clients.iter_mut().find(|other| other.id == client && !other.dead) else {
                 continue;
@@ -290,7 +300,10 @@ impl World {
         self.crashes += 1;
         self.clients[0].dead |= self.dies_too;
         self.objects.crash(n);
-        self.mds = Mds::open(self.config.clone());
+        let followed = self.standby.as_mut().map(Standby::take).unwrap_or_default();
+        self.followed.0 += u32::from(!followed.is_empty());
+        self.followed.1 += followed.bytes();
+        self.mds = Mds::open_after(self.config.clone(), followed);
         self.until("it reads its journal", |world| world.mds.is_live());
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
@@ -520,7 +533,7 @@ fn histories() -> u64 {
 #[test]
 fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
     const STEPS: usize = 40;
-    let (mut crashes, mut lost) = (0, 0);
+    let (mut crashes, mut lost, mut followed) = (0, 0, 0);
     for seed in 0..histories() {
         let config = if seed % 2 == 0 { config() } else { small(seed / 2) };
         let mut whole = World::with(seed, 2, config.clone());
@@ -529,9 +542,12 @@ fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
         for (at, dies_too) in (first..whole.objects.count).flat_map(|at| [(at, false), (at, true)]) {
             let mut world = World::with(seed, 2, config.clone());
             (world.objects.crash_at, world.dies_too) = (Some(at), dies_too);
+            // One in two is taken over by a standby that has followed.
+            world.standby = (at % 2 == 0).then(|| Standby::new(&config, at));
             world.run(STEPS, usize::MAX);
             assert_eq!(world.crashes, 1, "seed {seed}, operation {at}");
             crashes += 1;
+            followed += world.followed.0;
             if dies_too {
                 lost += u32::from(world.lost(&format!("seed {seed}, operation {at}")));
             }
@@ -544,8 +560,8 @@ fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
         }
     }
     assert!(
-        crashes > 40 * histories() && lost > 0,
-        "{crashes} crashes in {} histories, {lost} with losses",
+        crashes > 40 * histories() && lost > 0 && u64::from(followed) > 5 * histories(),
+        "{crashes} crashes in {} histories, {lost} with losses, {followed} followed",
         histories()
     );
 }

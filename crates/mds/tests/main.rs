@@ -6,6 +6,7 @@ mod checking;
 mod crash;
 mod delegating;
 mod evicting;
+mod following;
 mod full;
 mod locks;
 mod objects;

@@ -41,8 +41,9 @@ pub struct Objects {
     /// Operations at a time.
     pub room: usize,
     done: Vec<Completion>,
-    /// Operations that were done.
+    /// Operations that were done, and bytes that were read.
     pub count: u64,
+    pub read: u64,
     /// The server is to die when so many were.
     pub crash_at: Option<u64>,
     /// Fences that are asked for: taken, but for so many that are refused first. `None`: it cannot.
@@ -64,6 +65,8 @@ impl Objects {
             }
             let (id, operation) = self.queue.pop_front().expect("counted");
             let result = self.perform(&operation);
+            let payload = result.iter().flat_map(|done| &done.payload);
+            self.read += payload.map(|bytes| bytes.len() as u64).sum::<u64>();
             self.done.push(Completion { id, result });
         }
     }

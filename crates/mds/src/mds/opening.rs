@@ -1,7 +1,82 @@
 //! Taking over: the journal is read from its beginning, and nothing else.
+//!
+//! Of what a standby has followed ([`crate::follow`]) the checksum is asked for, of each object,
+//! and what came behind it is read. If one is not the same, or an object is missing, all is read as
+//! if nothing had been followed: what is damaged is found by that.
 
 use super::*;
+use crate::followed::Held;
 use crate::journal::JournalHead;
+
+/// Objects of the journal that are read at a time.
+const READ_AT_ONCE: u64 = 4;
+
+/// How far the journal was read.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    /// What a standby has of it, as far as it was not used yet.
+    followed: Followed,
+    /// The object that comes next, and its first batch.
+    object: u64,
+    next: u64,
+    batches: Vec<Batch>,
+    /// All objects below were asked for.
+    asked: u64,
+    /// What came before its turn, or is missing.
+    arrived: BTreeMap<u64, Option<Done>>,
+}
+
+enum Read {
+    All,
+    Partly,
+}
+enum Unfit {
+    /// What was followed is not what is there.
+    Followed,
+    /// This object, where the next batch should be.
+    Damaged(u64),
+}
+
+impl Reading {
+    pub fn after(followed: Followed) -> Self {
+        Self { followed, ..Self::default() }
+    }
+
+    /// Takes what is there in its order.
+    fn go_on(&mut self, lengths: &mut takeover::Lengths) -> Result<Read, Unfit> {
+        while let Some(arrived) = self.arrived.remove(&self.object) {
+            let Some(Done { results, payload, .. }) = arrived else {
+                if self.followed.has_from(self.object) {
+                    return Err(Unfit::Followed);
+                }
+                return Ok(Read::All);
+            };
+            let (at, before, mut bytes) = (self.object, self.next, payload.concat());
+            if let Some(held) = self.followed.remove(at) {
+                lengths.note(at, held.length() + bytes.len() as u64);
+                if mutant(Mutant::FollowedNotReadAgain) {
+                    bytes.clear();
+                }
+                let is_same = |reply: &SubReply| match reply {
+                    SubReply::Checksum { crc, length } => held.is_same(*crc, *length),
+                    _ => false,
+                };
+                if !results.iter().any(is_same) || !held.go_on(&bytes, &mut self.next, &mut self.batches) {
+                    return Err(Unfit::Followed);
+                }
+            } else {
+                lengths.note(at, bytes.len() as u64);
+                // An append happens as a whole or not at all: what is not whole is damaged, and
+                // what comes behind it was safe.
+                if !journal::read(&bytes, &mut self.next, &mut self.batches) || self.next == before {
+                    return Err(Unfit::Damaged(at));
+                }
+            }
+            self.object += 1;
+        }
+        Ok(Read::Partly)
+    }
+}
 
 impl Mds {
     pub(super) fn read_head(&mut self) {
@@ -20,37 +95,75 @@ impl Mds {
                 return;
             }
         };
-        let Phase::Reading { object, next, .. } = &mut self.phase else { return };
-        (*object, *next) = (head.first, head.sequence);
         self.first = head.first;
         self.writing.gone_below = head.gone_below;
         self.head = head;
-        self.read_journal(self.first);
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        reading.followed.cut_off(self.head.first, self.head.sequence);
+        self.begin_reading();
     }
 
-    fn read_journal(&mut self, object: u64) {
-        let name = journal::object_name(self.config.rank, object);
-        let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset: 0, length: 32 << 20 }];
-        let operation = self.operation(&name, ops, Vec::new());
-        self.queue.push_back((operation, Purpose::Journal(object)));
+    fn begin_reading(&mut self) {
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        let (first, sequence) = (self.head.first, self.head.sequence);
+        let followed = std::mem::take(&mut reading.followed);
+        *reading = Reading { object: first, asked: first, next: sequence, ..Reading::after(followed) };
+        self.read_journal();
+    }
+    /// What a standby has followed is not what is there: all of it is read.
+    fn read_all(&mut self) {
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        reading.followed = Followed::default();
+        self.read_no_more();
+        self.begin_reading();
+    }
+    /// What was asked for of the journal is not wanted any more: it was for less, or is behind its
+    /// end.
+    fn read_no_more(&mut self) {
+        self.under_way.retain(|_, purpose| !matches!(purpose, Purpose::Journal(_)));
+        self.queue.retain(|(_, purpose)| !matches!(purpose, Purpose::Journal(_)));
     }
 
-    pub(super) fn on_journal(&mut self, at: u64, bytes: &[u8]) {
-        let Phase::Reading { object, next, batches } = &mut self.phase else { return };
-        self.lengths.note(at, bytes.len() as u64);
-        *object = at + 1;
-        let before = *next;
-        // An append happens as a whole or not at all: what is not whole is damaged, and what comes behind it was safe.
-        if !journal::read(bytes, next, batches) || *next == before {
-            let name = journal::object_name(self.config.rank, at);
-            self.phase = Phase::Ended(format!("its journal is damaged: object {name}, batch {next}", next = *next));
+    /// Several objects at a time: the end is known when the first that is missing is.
+    fn read_journal(&mut self) {
+        let Phase::Reading(reading) = &self.phase else { return };
+        if reading.arrived.values().any(Option::is_none) {
             return;
         }
-        self.read_journal(at + 1);
+        for number in reading.asked..reading.object + READ_AT_ONCE {
+            let Phase::Reading(reading) = &mut self.phase else { return };
+            reading.asked = number + 1;
+            let held = reading.followed.get(number).map(Held::length);
+            let name = journal::object_name(self.config.rank, number);
+            let mut ops = vec![SubOp::AssertExists { exists: true }];
+            ops.extend(held.map(|length| SubOp::Checksum { offset: 0, length }));
+            ops.push(SubOp::Read { offset: held.unwrap_or(0), length: 32 << 20 });
+            let operation = self.operation(&name, ops, Vec::new());
+            self.queue.push_back((operation, Purpose::Journal(number)));
+        }
+    }
+
+    /// An object of it was read, or is missing.
+    pub(super) fn on_journal(&mut self, at: u64, there: Option<Done>) {
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        reading.arrived.insert(at, there);
+        match reading.go_on(&mut self.lengths) {
+            Ok(Read::Partly) => self.read_journal(),
+            Ok(Read::All) => {
+                self.read_no_more();
+                self.replay();
+            }
+            Err(Unfit::Followed) => self.read_all(),
+            Err(Unfit::Damaged(object)) => {
+                let (name, next) = (journal::object_name(self.config.rank, object), reading.next);
+                self.phase = Phase::Ended(format!("its journal is damaged: object {name}, batch {next}"));
+            }
+        }
     }
 
     pub(super) fn replay(&mut self) {
-        let Phase::Reading { object, next, batches } = std::mem::replace(&mut self.phase, Phase::Live) else { return };
+        let Phase::Reading(reading) = std::mem::replace(&mut self.phase, Phase::Live) else { return };
+        let Reading { object, next, batches, .. } = reading;
         let JournalHead { mut serial, clients, answers, stale, writers, transactions, fenced, .. } =
             std::mem::take(&mut self.head);
         let is_new = next == 0;
@@ -92,7 +205,8 @@ impl Mds {
         // Numbers that were told and are in no batch come with what is sent again.
         let serial = if is_new || mutant(Mutant::NumbersReused) { serial } else { serial + EARLY_MAX };
         self.journal = Journal::behind(next, object, serial, self.config.limits.journal_object_bytes);
-        // The next holder is to see from where on this one told numbers, or both would tell the same.
+        // The next holder is to see from where on this one told numbers, or both would tell the
+        // same.
         self.since = self.journal.announce();
         self.hurry();
         self.caps.number_from(self.since << 24);

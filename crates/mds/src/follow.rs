@@ -1,0 +1,240 @@
+//! A standby reads along in the journals of ranks, so that a takeover has little left to read
+//! (CEPH-23).
+//!
+//! ```text
+//!            ┌── an object is missing, or what is before the beginning may have gone
+//!            ▼                     it grew ─┐
+//!  Paused ─▶ Head ─▶ Last: from where it was read to ─▶ Next: the object behind it ─── it is there: and the next
+//!    ▲        nothing is held: ─────────────────────────▲ │
+//!    └── a second; twice as long each time that nothing new was there, 8 s at most ◀─┘ it is missing
+//! ```
+//! One read is under way at a time, of all ranks, lowest first. What is held is bounded: when it is
+//! too much nothing more is read, so it is the journal's beginning, and the rest is left to the
+//! takeover.
+//!
+//! What was read is what is there at a takeover. A journal's objects only grow, by whole batches,
+//! and only its rank's holder writes to them. All that is held was read while one and the same
+//! holder had the rank: [`Source::taken`] was known before the first read, and each taking of the
+//! rank, for however short a time, changes it; the one that takes it over compares it
+//! ([`Follow::take`]). What the former holder had under way was fenced before. And the checksum of
+//! each object's part that is held is asked for then ([`crate::mds`], opening): so what was damaged
+//! since is found, too.
+//!
+//! Invariants: nothing is read while there is nothing to follow; what is damaged, or does not fit,
+//! is not held.
+
+use crate::followed::Followed;
+use crate::journal::{self, JournalHead};
+use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
+use nacre_types::{Name, ObjectId, PoolId, Rank, Time};
+use nacre_wire::Wire as _;
+use nacre_wire::msg::client::{OpFailure, SubOp};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Of all journals so much is held at most, in bytes, and one object more.
+pub const BYTES_MAX: u64 = 64 << 20;
+/// Between two looks at a journal that grows, and at one that does not.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// What is before the journal's beginning goes so long after it could.
+const HEAD_AFTER: Duration = Duration::from_secs(10);
+/// Longest object in bytes.
+const READ_MAX: u64 = 32 << 20;
+
+/// A journal that can be followed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// Of which file system.
+    pub file_system: Name,
+    /// Whose it is.
+    pub rank: Rank,
+    /// Where its objects are.
+    pub namespace: Name,
+    /// And in which pool.
+    pub pool: PoolId,
+    /// The registry's revision that says who took the rank last; not 0.
+    pub taken: u64,
+}
+
+/// What is read of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing before then.
+    Paused(Time),
+    Head,
+    /// What the last object has grown by; `again`: the one behind it does not go on from what was
+    /// read.
+    Last {
+        again: bool,
+    },
+    /// This object, which begins with this batch; `again`: the one before it is known to its end.
+    Next {
+        number: u64,
+        sequence: u64,
+        again: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Journal {
+    followed: Followed,
+    step: Step,
+    pause: Duration,
+    /// Something new was there in this look.
+    grew: bool,
+    /// The last object was missing in this look.
+    missed: bool,
+    head_at: Time,
+}
+
+impl Journal {
+    fn new() -> Self {
+        let (followed, step) = (Followed::default(), Step::Paused(Time::ZERO));
+        Self { followed, step, pause: PAUSE, grew: false, missed: false, head_at: Time::ZERO }
+    }
+    fn begin(&mut self, now: Time, is_full: bool) {
+        (self.grew, self.missed) = (false, false);
+        let may_be_cut_off = self.followed.len() > 1 && (is_full || self.head_at <= now);
+        self.step = if self.followed.is_empty() || may_be_cut_off { Step::Head } else { Step::Last { again: false } };
+    }
+    fn end(&mut self, now: Time) {
+        self.pause = if self.grew { PAUSE } else { PAUSE_MAX.min(self.pause * 2) };
+        self.step = Step::Paused(now + self.pause);
+    }
+    /// It is read from its beginning another time, much later.
+    fn give_up(&mut self, now: Time) {
+        self.followed = Followed::default();
+        self.pause = PAUSE_MAX;
+        self.step = Step::Paused(now + self.pause);
+    }
+    fn next_object(&self, again: bool) -> Step {
+        let (last, _, sequence) = self.followed.last().expect("something is held");
+        Step::Next { number: last + 1, sequence, again }
+    }
+
+    /// What was to be read is there, or it is missing.
+    fn on_read(&mut self, now: Time, bytes: Option<&[u8]>) {
+        match (self.step, bytes) {
+            (Step::Head, bytes) => {
+                let head = bytes.map_or_else(|| Ok(JournalHead::default()), JournalHead::from_bytes);
+                let Ok(head) = head else { return self.give_up(now) };
+                self.head_at = now + HEAD_AFTER;
+                self.followed.cut_off(head.first, head.sequence);
+                self.step = match self.followed.is_empty() {
+                    true => Step::Next { number: head.first, sequence: head.sequence, again: true },
+                    false => Step::Last { again: false },
+                };
+            }
+            (Step::Last { again }, Some(bytes)) => {
+                self.grew |= !bytes.is_empty();
+                if !self.followed.extend_last(bytes) {
+                    return self.give_up(now);
+                }
+                self.step = self.next_object(again && bytes.is_empty());
+            }
+            // The journal begins later now; its head says where.
+            (Step::Last { .. }, None) if !std::mem::replace(&mut self.missed, true) => self.step = Step::Head,
+            (Step::Last { .. }, None) => self.give_up(now),
+            (Step::Next { number, sequence, again }, Some(bytes)) => {
+                if self.followed.push(number, sequence, bytes) {
+                    self.grew = true;
+                    self.step = self.next_object(false);
+                } else if again || self.followed.is_empty() {
+                    self.give_up(now);
+                } else {
+                    // The one before it grew after it was read.
+                    self.step = Step::Last { again: true };
+                }
+            }
+            (Step::Next { .. }, None) => self.end(now),
+            (Step::Paused(_), _) => {}
+        }
+    }
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Follow {
+    bytes_max: u64,
+    all: BTreeMap<Source, Journal>,
+    under_way: Option<(Source, OpId)>,
+}
+
+impl Follow {
+    /// One that follows nothing yet.
+    #[must_use]
+    pub const fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, all: BTreeMap::new(), under_way: None }
+    }
+    /// It follows these from now on.
+    pub fn set(&mut self, sources: &[Source]) {
+        self.all.retain(|source, _| sources.contains(source));
+        for source in sources {
+            self.all.entry(source.clone()).or_insert_with(Journal::new);
+        }
+        self.under_way.take_if(|(source, _)| !self.all.contains_key(source));
+    }
+    /// Bytes of journals that it holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.all.values().map(|journal| journal.followed.bytes()).sum()
+    }
+    /// What it has of a journal, if it has followed just that.
+    pub fn take(&mut self, source: &Source) -> Option<Followed> {
+        self.all.remove(source).map(|journal| journal.followed)
+    }
+
+    /// A read has ended, if it is one of these.
+    pub fn on_completion(&mut self, now: Time, completion: &Completion) {
+        let Some((source, _)) = self.under_way.take_if(|(_, id)| *id == completion.id) else { return };
+        let Some(journal) = self.all.get_mut(&source) else { return };
+        match &completion.result {
+            Ok(done) => journal.on_read(now, Some(&done.payload.concat())),
+            Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })) => journal.on_read(now, None),
+            // Its store has trouble: no more of that than is needed.
+            Err(_) => journal.step = Step::Paused(now + PAUSE_MAX),
+        }
+    }
+    /// Reads what is due.
+    pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster) {
+        while self.under_way.is_none() {
+            let is_full = self.bytes() >= self.bytes_max;
+            let is_due = |journal: &Journal| !matches!(journal.step, Step::Paused(until) if now < until);
+            let Some((source, journal)) = self.all.iter_mut().find(|(_, journal)| is_due(journal)) else { return };
+            if matches!(journal.step, Step::Paused(_)) {
+                journal.begin(now, is_full);
+            }
+            let number = match journal.step {
+                Step::Head => None,
+                _ if is_full => {
+                    journal.end(now);
+                    continue;
+                }
+                Step::Next { number, .. } => Some((number, 0)),
+                _ => journal.followed.last().map(|(number, length, _)| (number, length)),
+            };
+            let (name, offset) = match number {
+                None => (journal::head_name(source.rank), 0),
+                Some((number, offset)) => (journal::object_name(source.rank, number), offset),
+            };
+            let object =
+                ObjectId { name: Name::from(&*name), namespace: source.namespace.clone(), ..ObjectId::default() };
+            let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset, length: READ_MAX }];
+            let read = Operation { pool: source.pool, object, ops, ..Operation::default() };
+            match objects.submit(now, read) {
+                Ok(id) => self.under_way = Some((source.clone(), id)),
+                Err(_) => journal.step = Step::Paused(now + PAUSE),
+            }
+        }
+    }
+    /// When it wants a turn, if nothing comes before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Time {
+        let due = |journal: &Journal| if let Step::Paused(until) = journal.step { until } else { Time::ZERO };
+        match self.under_way {
+            Some(_) => Time::MAX,
+            None => self.all.values().map(due).min().unwrap_or(Time::MAX),
+        }
+    }
+}
