@@ -588,6 +588,11 @@ impl FsCall {
     pub fn is_unnamed(&self) -> bool {
         matches!(self, Self::Make { name, .. } if name.is_empty())
     }
+    /// Whether it changes attributes and its client has answered it itself.
+    #[must_use]
+    pub const fn is_foretold(&self) -> bool {
+        matches!(self, Self::Set { changes: FsChanges { foretold: Some(_), .. }, .. })
+    }
     /// What it names by number, if that may be a file.
     #[must_use]
     pub const fn ino(&self) -> Option<Ino> {
