@@ -5,8 +5,10 @@
 //!  not written, not taken by the server, evicted ─▶ noted ─▶ fsync: once for each file
 //!                                                        └─▶ sync: once for all of them
 //! ```
-//! A `sync` of another program says nothing to the one whose file it was: that one would be told that all is well.
-//! (Found by the simulator with a full cluster: other data was read than written, and `fsync` gave no error.)
+//! What the file's `fsync` has told, `sync` does not tell again: an unmount would fail for it, much later (found by
+//! chaos with a full disk). But a `sync` of another program says nothing to the one whose file it was: that one would
+//! be told that all is well. (Found by the simulator with a full cluster: other data was read than written, and
+//! `fsync` gave no error.)
 //!
 //! A file need not be open: its next opener is told.
 
@@ -17,44 +19,47 @@ use std::collections::BTreeMap;
 /// `EIO`.
 const EIO: u16 = 5;
 
+#[derive(Debug)]
+struct Loss {
+    errno: u16,
+    /// It is one of writing the file while it is open: who closes it is told as well.
+    writing: bool,
+    /// Who synchronizes all files has been told.
+    told: bool,
+}
+
 /// See the module head.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
-    /// Which error, and whether it is one of writing the file while it is open: who closes it is told as well.
-    of: BTreeMap<Ino, (u16, bool)>,
-    any: Option<u16>,
-}
+pub(crate) struct Losses(BTreeMap<Ino, Loss>);
 
 impl Losses {
     /// Some of a file could not be written, or the server did not take what it was to become.
     pub fn failed(&mut self, ino: Ino, errno: u16) {
-        self.of.insert(ino, (errno, true));
-        self.any = Some(errno);
+        self.0.insert(ino, Loss { errno, writing: true, told: false });
     }
     /// What was done to it may have happened or not: this client came too late.
     pub fn lost(&mut self, ino: Ino) {
-        self.of.entry(ino).or_insert((EIO, false));
-        self.any = Some(EIO);
+        self.0.entry(ino).or_insert(Loss { errno: EIO, writing: false, told: false }).told = false;
     }
     /// It is open no more: who closes it later has nothing to do with that.
     pub fn closed(&mut self, ino: Ino) {
-        self.of.entry(ino).and_modify(|(_, writing)| *writing = false);
+        self.0.entry(ino).and_modify(|loss| loss.writing = false);
     }
     /// The error of writing a file, which stays.
     pub fn of_writing(&self, ino: Ino) -> Option<u16> {
-        self.of.get(&ino).filter(|(_, writing)| *writing).map(|(errno, _)| *errno)
+        self.0.get(&ino).filter(|loss| loss.writing).map(|loss| loss.errno)
     }
-    /// The error of a file, or of any since this was asked last: told once.
+    /// The error of a file, or that of any whose own was not told yet: told once.
     pub fn take(&mut self, ino: Option<Ino>) -> Option<u16> {
-        match ino {
-            Some(ino) => self.of.remove(&ino).map(|(errno, _)| errno),
-            None => {
-                if mutant(Mutant::LossesTaken) {
-                    self.of.clear();
-                }
-                self.any.take()
+        let Some(ino) = ino else {
+            let new = self.0.values().rfind(|loss| !loss.told).map(|loss| loss.errno);
+            self.0.values_mut().for_each(|loss| loss.told = true);
+            if mutant(Mutant::LossesTaken) {
+                self.0.clear();
             }
-        }
+            return new;
+        };
+        self.0.remove(&ino).map(|loss| loss.errno)
     }
 }
 
@@ -72,8 +77,10 @@ mod tests {
         assert_eq!((losses.of_writing(one), losses.of_writing(other)), (Some(28), None));
         losses.closed(one);
         assert_eq!(losses.of_writing(one), None);
-        assert_eq!((losses.take(None), losses.take(None)), (Some(EIO), None), "the last one");
+        assert_eq!((losses.take(None), losses.take(None)), (Some(EIO), None), "one of them");
         assert_eq!((losses.take(Some(one)), losses.take(Some(one))), (Some(28), None), "who wrote it is told, too");
         assert_eq!(losses.take(Some(other)), Some(EIO));
+        losses.failed(one, 28);
+        assert_eq!((losses.take(Some(one)), losses.take(None)), (Some(28), None), "an unmount later has no error");
     }
 }

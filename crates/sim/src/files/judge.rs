@@ -56,6 +56,8 @@ struct Open {
 pub struct Judge {
     open: BTreeMap<(ClientId, CallId), Open>,
     requests: BTreeMap<(ClientId, u64), Seen>,
+    /// What requests to make something led to.
+    heard: BTreeMap<(ClientId, u64), Ino>,
     /// Told without a request.
     alone: Vec<(ClientId, Seen)>,
     /// Changes of names that their clients did themselves, and have not sent.
@@ -431,7 +433,7 @@ impl Judge {
             Ok(Given::Answer(answer)) => Some((now, answer.clone())),
             Ok(other) => panic!("{call:?} was given {other:?}"),
         };
-        match number {
+        match number.or_else(|| self.of_another(client, &call, begun, &told)) {
             Some(number) => self.requests.get_mut(&(client, number)).expect("it was sent").ended = told,
             // Its client answered it itself, and the request comes: whose file it is sees that it holds.
             None if matches!(call, FsCall::Set { .. }) => {}
@@ -447,6 +449,25 @@ impl Judge {
                 }
             }
         }
+    }
+    /// A call without a request may have led to one that was taken for another call's, which asks the same, was sent
+    /// elsewhere before and is to be asked again: that one has none then. (Simulated seed 1226: the call was taken for
+    /// one that its client did itself.)
+    fn of_another(
+        &mut self,
+        client: ClientId,
+        call: &FsCall,
+        begun: u64,
+        told: &Option<(u64, FsAnswer)>,
+    ) -> Option<u64> {
+        let (FsCall::Make { .. }, Some((_, FsAnswer::Node { node, .. }))) = (call, told) else { return None };
+        let heard = &self.heard;
+        let is_told = |number: &u64| heard.get(&(client, *number)) == Some(&node.inode.ino);
+        let mut calls = self.open.range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
+        let (_, other) = calls.find(|(_, open)| open.call == *call && open.number.as_ref().is_some_and(is_told))?;
+        let number = other.number.take()?;
+        self.requests.get_mut(&(client, number)).filter(|seen| seen.call == *call)?.begun = begun;
+        Some(number)
     }
     /// A client makes a request, or makes it again: the oldest call that asks the same and has none
     /// has led to it.
@@ -478,6 +499,9 @@ impl Judge {
     pub fn on_answered(&mut self, now: u64, client: ClientId, number: u64, answer: &FsAnswer, safe: bool) {
         if let Some(seen) = self.requests.get_mut(&(client, number)) {
             seen.safe |= safe;
+            if let (FsCall::Make { .. }, FsAnswer::Node { node, .. }) = (&seen.call, answer) {
+                self.heard.insert((client, number), node.inode.ino);
+            }
             let is_refused = seen.foretold && matches!(answer, FsAnswer::Failed { .. });
             assert!(!is_refused, "{client} did {number} {:?} itself: {answer:?}", seen.call);
             if seen.called && matches!(answer, FsAnswer::Elsewhere { .. }) {
@@ -597,9 +621,9 @@ impl Judge {
         // Again, in an order that is that of time, too.
         let spans = self.order.iter().map(|(who, _)| self.requests[who].span());
         let changes: Vec<Change<'_>> = touched.iter().zip(spans).map(Change::from).collect();
-        let order = in_time(&changes).unwrap_or_else(|at| {
-            let who = self.order[at].0;
-            panic!("{who:?} {:?}: the order of the journal is not that of time", self.requests[&who]);
+        let order = in_time(&changes).unwrap_or_else(|pair| {
+            let [early, behind] = pair.map(|at| (self.order[at].0, &self.requests[&self.order[at].0], &touched[at]));
+            panic!("{early:?} comes before {behind:?} in the journal, and began when that had ended");
         });
         let order: Vec<_> = order.into_iter().map(|at| (&self.order[at], &touched[at])).collect();
         let mut places = BTreeMap::<usize, Vec<usize>>::new();
@@ -715,8 +739,9 @@ impl<'a> From<(&'a BTreeSet<usize>, (u64, u64))> for Change<'a> {
 /// journal, and none comes before one that ended when it had not begun.
 ///
 /// # Errors
-/// There is none: a change that comes too early in the journal.
-fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, usize> {
+/// There is none: a change that comes too early in the journal, and one that had ended before it began and comes
+/// behind it.
+fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, [usize; 2]> {
     // By each change, those that come next of what it touches; of each, how many come before it.
     let (mut next, mut before) = (vec![Vec::new(); changes.len()], vec![0; changes.len()]);
     let mut last = BTreeMap::<usize, usize>::new();
@@ -731,9 +756,9 @@ fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, usize> {
     let mut ready: BTreeSet<usize> = (0..changes.len()).filter(|at| before[*at] == 0).collect();
     let mut ends: BTreeSet<(u64, usize)> = changes.iter().enumerate().map(|(at, one)| (one.ended, at)).collect();
     let mut order = Vec::new();
-    while let Some((first, _)) = ends.first().copied() {
+    while let Some((first, behind)) = ends.first().copied() {
         let Some(at) = ready.iter().copied().find(|at| changes[*at].begun <= first) else {
-            return Err(*ready.first().expect("the first of the rest of the journal is ready"));
+            return Err([*ready.first().expect("the first of the rest of the journal is ready"), behind]);
         };
         ready.remove(&at);
         ends.remove(&(changes[at].ended, at));
@@ -754,7 +779,7 @@ mod tests {
     use nacre_wire::fs::{Inode, Stamp};
     use nacre_wire::msg::fs::FsNode;
 
-    fn order(changes: &[(&[usize], u64, u64)]) -> Result<Vec<usize>, usize> {
+    fn order(changes: &[(&[usize], u64, u64)]) -> Result<Vec<usize>, [usize; 2]> {
         let touches: Vec<BTreeSet<usize>> = changes.iter().map(|(ids, ..)| ids.iter().copied().collect()).collect();
         let spans = changes.iter().map(|(_, begun, ended)| (*begun, *ended));
         in_time(&touches.iter().zip(spans).map(Change::from).collect::<Vec<_>>())
@@ -772,8 +797,8 @@ mod tests {
     #[test]
     fn changes_of_one_directory_follow_the_journal_and_time() {
         assert_eq!(order(&[(&[1], 5, 40), (&[1], 0, 10)]), Ok(vec![0, 1]));
-        assert_eq!(order(&[(&[1], 30, 40), (&[1], 0, 10)]), Err(0));
-        assert_eq!(order(&[(&[2], 30, 40), (&[1, 2], 0, u64::MAX), (&[1], 0, 10)]), Err(0), "by way of a third");
+        assert_eq!(order(&[(&[1], 30, 40), (&[1], 0, 10)]), Err([0, 1]));
+        assert_eq!(order(&[(&[2], 30, 40), (&[1, 2], 0, u64::MAX), (&[1], 0, 10)]), Err([0, 2]), "by way of a third");
     }
 
     const ANNA: ClientId = ClientId(1);
