@@ -738,8 +738,8 @@ impl Fs {
     }
 
     /// Whether something of a file could not be written, and that was not said.
-    fn failed(&self, ino: Ino) -> Outcome {
-        self.losses.of_writing(ino).map_or(Ok(Given::Done), Err)
+    fn failed(&mut self, ino: Ino) -> Outcome {
+        self.losses.tell_closer(ino).map_or(Ok(Given::Done), Err)
     }
     /// A call waits for something of an open file.
     fn put_off(&mut self, ino: Ino, call: CallId, ask: Ask) {

@@ -5,7 +5,7 @@
 //!  not written, not taken by the server, evicted ─▶ noted ─▶ fsync: once for each file
 //!                                                        └─▶ sync: once for all of them
 //! ```
-//! What the file's `fsync` has told, `sync` does not tell again: an unmount would fail for it, much later (found by
+//! What the file's `close` or `fsync` has told, `sync` does not tell again: an unmount would fail for it, much later (found by
 //! chaos with a full disk). But a `sync` of another program says nothing to the one whose file it was: that one would
 //! be told that all is well. (Found by the simulator with a full cluster: other data was read than written, and
 //! `fsync` gave no error.)
@@ -24,7 +24,7 @@ struct Loss {
     errno: u16,
     /// It is one of writing the file while it is open: who closes it is told as well.
     writing: bool,
-    /// Who synchronizes all files has been told.
+    /// Who closed it, or synchronizes all files, has been told.
     told: bool,
 }
 
@@ -48,6 +48,12 @@ impl Losses {
     /// The error of writing a file, which stays.
     pub fn of_writing(&self, ino: Ino) -> Option<u16> {
         self.0.get(&ino).filter(|loss| loss.writing).map(|loss| loss.errno)
+    }
+    /// The same, for who closes the file: who synchronizes all files has nothing to add then.
+    pub fn tell_closer(&mut self, ino: Ino) -> Option<u16> {
+        let loss = self.0.get_mut(&ino).filter(|loss| loss.writing)?;
+        loss.told = true;
+        Some(loss.errno)
     }
     /// The error of a file, or that of any whose own was not told yet: told once.
     pub fn take(&mut self, ino: Option<Ino>) -> Option<u16> {
@@ -82,5 +88,8 @@ mod tests {
         assert_eq!(losses.take(Some(other)), Some(EIO));
         losses.failed(one, 28);
         assert_eq!((losses.take(Some(one)), losses.take(None)), (Some(28), None), "an unmount later has no error");
+        losses.failed(one, 28);
+        assert_eq!((losses.tell_closer(one), losses.take(None)), (Some(28), None), "nor after a close");
+        assert_eq!(losses.take(Some(one)), Some(28), "fsync tells it in any case");
     }
 }
