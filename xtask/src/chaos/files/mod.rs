@@ -39,8 +39,9 @@ const COMPARE_MAX: Duration = Duration::from_mins(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 /// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a moment to end.
 const TRIES: u32 = 3;
-/// What a mount says in the end whose changes were not all safe.
+/// What a mount says in the end whose changes were not all safe: its session was ended, or there was no room.
 const LOST: &str = "the last changes may be lost: Input/output error";
+const NO_ROOM: &str = "the last changes may be lost: No space left on device";
 /// The mount that nothing has been kept by.
 pub const FRESH: u32 = 3;
 /// Folders, and their ranks.
@@ -174,7 +175,8 @@ impl Files {
             let words = last_words(&self.dir.join(format!("mount.{id}.log")));
             // What was closed and never synchronized may have been lost with the victim's session, or found no room
             // on a full disk, and that was not told yet.
-            if (Who::Mount(id) == VICTIM || self.was_full) && words.contains(LOST) {
+            let is_victim = Who::Mount(id) == VICTIM && words.contains(LOST);
+            if is_victim || (self.was_full && (words.contains(LOST) || words.contains(NO_ROOM))) {
                 println!("  {}: {words}", Who::Mount(id));
             } else {
                 ended?;
