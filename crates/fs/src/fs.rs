@@ -81,7 +81,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Linux' numbers for what POSIX calls these.
-mod errno {
+pub(crate) mod errno {
     pub const EIO: u16 = 5;
     pub const EBADF: u16 = 9;
     pub const EACCES: u16 = 13;

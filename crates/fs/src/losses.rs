@@ -5,19 +5,17 @@
 //!  not written, not taken by the server, evicted ─▶ noted ─▶ fsync: once for each file
 //!                                                        └─▶ sync: once for all of them
 //! ```
-//! What the file's `close` or `fsync` has told, `sync` does not tell again: an unmount would fail for it, much later (found by
-//! chaos with a full disk). But a `sync` of another program says nothing to the one whose file it was: that one would
-//! be told that all is well. (Found by the simulator with a full cluster: other data was read than written, and
-//! `fsync` gave no error.)
+//! What the file's `close` or `fsync` has told, `sync` does not tell again: an unmount would fail
+//! for it, much later (found by chaos with a full disk). But a `sync` of another program says
+//! nothing to the one whose file it was: that one would be told that all is well. (Found by the
+//! simulator with a full cluster: other data was read than written, and `fsync` gave no error.)
 //!
 //! A file need not be open: its next opener is told.
 
+use crate::fs::errno::EIO;
 use crate::mutants::{Mutant, mutant};
 use nacre_types::Ino;
 use std::collections::BTreeMap;
-
-/// `EIO`.
-const EIO: u16 = 5;
 
 #[derive(Debug)]
 struct Loss {

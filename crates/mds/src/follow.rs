@@ -24,7 +24,7 @@
 //! is not held.
 
 use crate::followed::Followed;
-use crate::journal::{self, JournalHead};
+use crate::journal::{self, JournalHead, READ_MAX};
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{Name, ObjectId, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
@@ -39,8 +39,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 /// What is before the journal's beginning goes so long after it could.
 const HEAD_AFTER: Duration = Duration::from_secs(10);
-/// Longest object in bytes.
-const READ_MAX: u64 = 32 << 20;
 
 /// A journal that can be followed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

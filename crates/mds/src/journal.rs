@@ -24,6 +24,8 @@ use nacre_wire::{Wire, wire_enum, wire_fields, wire_record};
 pub const OBJECT_BYTES: u64 = 4 << 20;
 /// Longest batch in bytes: one operation carries it.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
+/// A head, or an object, is no longer than this, in bytes: what one read asks for.
+pub const READ_MAX: u64 = 32 << 20;
 /// A batch of so many bytes waits for no more: some hundred changes.
 const BATCH_BYTES_ENOUGH: u64 = 64 << 10;
 

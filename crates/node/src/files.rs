@@ -398,9 +398,7 @@ impl FileSystem {
     /// # Errors
     /// The call's error number.
     pub fn call(&self, ask: Ask) -> Result<Given, u16> {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        self.ask(ask, move |outcome| drop(sender.send(outcome)));
-        receiver.recv().unwrap_or(Err(ENDED))
+        block_on(self.asked(ask))
     }
     /// All clients that have a session, this one among them.
     ///

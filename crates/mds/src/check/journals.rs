@@ -2,11 +2,9 @@
 
 use super::*;
 use crate::change::Change;
-use crate::journal::{self, Batch};
+use crate::journal::{self, Batch, READ_MAX};
 use nacre_wire::Wire as _;
 use nacre_wire::frame::crc32c;
-
-const READ_MAX: u64 = 32 << 20;
 
 /// The next batch of an object, and what is behind it; `None` if it is not whole.
 fn next_batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {

@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::followed::Held;
-use crate::journal::JournalHead;
+use crate::journal::{JournalHead, READ_MAX};
 
 /// Objects of the journal that are read at a time.
 const READ_AT_ONCE: u64 = 4;
@@ -80,7 +80,7 @@ impl Reading {
 
 impl Mds {
     pub(super) fn read_head(&mut self) {
-        let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset: 0, length: 32 << 20 }];
+        let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset: 0, length: READ_MAX }];
         let operation = self.operation(&journal::head_name(self.config.rank), ops, Vec::new());
         self.queue.push_back((operation, Purpose::ReadHead));
     }
@@ -137,7 +137,7 @@ impl Mds {
             let name = journal::object_name(self.config.rank, number);
             let mut ops = vec![SubOp::AssertExists { exists: true }];
             ops.extend(held.map(|length| SubOp::Checksum { offset: 0, length }));
-            ops.push(SubOp::Read { offset: held.unwrap_or(0), length: 32 << 20 });
+            ops.push(SubOp::Read { offset: held.unwrap_or(0), length: READ_MAX });
             let operation = self.operation(&name, ops, Vec::new());
             self.queue.push_back((operation, Purpose::Journal(number)));
         }
@@ -205,8 +205,7 @@ impl Mds {
         // Numbers that were told and are in no batch come with what is sent again.
         let serial = if is_new || mutant(Mutant::NumbersReused) { serial } else { serial + EARLY_MAX };
         self.journal = Journal::behind(next, object, serial, self.config.limits.journal_object_bytes);
-        // The next holder is to see from where on this one told numbers, or both would tell the
-        // same.
+        // The next holder is to see from where on this one told numbers, or both would tell the same.
         self.since = self.journal.announce();
         self.hurry();
         self.caps.number_from(self.since << 24);

@@ -60,7 +60,7 @@ impl OpenFile {
     }
     pub(super) async fn resize(&self, size: u64) -> Result<(), u16> {
         let changes = FsChanges { size: Some(size), ..FsChanges::default() };
-        self.files.asked(Ask::Names(FsCall::Set { ino: self.ino, changes })).await.and_then(node).map(drop)
+        self.files.names(FsCall::Set { ino: self.ino, changes }).await.and_then(node).map(drop)
     }
     /// Waits until all that was done to it is safe; what could not be written is an error here, once.
     pub fn sync_all(&self) -> Call<'_, ()> {
@@ -69,7 +69,7 @@ impl OpenFile {
     /// Its attributes.
     pub fn metadata(&self) -> Call<'_, Inode> {
         self.called("look at", async move {
-            Ok(self.files.asked(Ask::Names(FsCall::Stat { ino: self.ino })).await.and_then(node)?.inode)
+            Ok(self.files.names(FsCall::Stat { ino: self.ino }).await.and_then(node)?.inode)
         })
     }
     /// Closes it, and says what has failed so far.

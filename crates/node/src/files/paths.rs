@@ -4,7 +4,7 @@
 //!  FileSystem::open ─▶ path ─▶ walk ─▶ directory and name ─▶ one call of the client
 //!                                                        └─▶ OpenFile ─▶ reads, writes, sync
 //! ```
-//! Nothing asks for rights here: whoever may connect may do everything, as the superuser on a mount. What is made
+//! Nothing asks for rights here: a client that may connect may do everything, as the superuser on a mount. What is made
 //! belongs to this process's user and group.
 
 use super::FileSystem;
@@ -16,6 +16,7 @@ use crate::directory::random_u128;
 use crate::error::Error;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given, Outcome};
+use nacre_mds::evaluate::errno::EINVAL;
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects_owned};
 use nacre_types::{Ino, Name, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
@@ -25,7 +26,6 @@ use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaRes
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-const EINVAL: u16 = 22;
 /// Objects of new file systems, in bytes.
 const OBJECT: u32 = 4 << 20;
 /// Bytes of a page of a listing, and of a piece of a file that is read whole.
@@ -302,12 +302,14 @@ impl FileSystem {
     }
     /// Moves a name; what has the new one goes, if it is no directory with something in it.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Call<'_, ()> {
-        self.two(from, to, "rename", |(dir, name), (to_dir, to_name)| FsCall::Rename {
-            dir,
-            name,
-            to_dir,
-            to_name,
-            flags: 0,
+        let (from, to) = (bytes(&from), bytes(&to));
+        call(async move {
+            let moved = async {
+                let (dir, name) = self.walk(&from, false).await?.name()?;
+                let (to_dir, to_name) = self.walk(&to, false).await?.name()?;
+                self.names(FsCall::Rename { dir, name, to_dir, to_name, flags: 0 }).await
+            };
+            moved.await.map(drop).map_err(failed("rename", &from))
         })
     }
     /// Gives a file another name.
@@ -337,11 +339,8 @@ impl FileSystem {
         self.ask(ask, move |outcome| sender.send(outcome));
         receiver.await.unwrap_or(Err(super::ENDED))
     }
-    async fn names(&self, names: FsCall) -> Outcome {
-        match self.asked(Ask::Names(names)).await {
-            Ok(Given::Answer(FsAnswer::Failed { errno })) => Err(errno),
-            other => other,
-        }
+    pub(super) async fn names(&self, names: FsCall) -> Outcome {
+        self.asked(Ask::Names(names)).await
     }
     /// A call about one name.
     fn name<'a>(
@@ -357,24 +356,6 @@ impl FileSystem {
                 self.names(names(dir, name)).await
             };
             named.await.map(drop).map_err(failed(doing, &path))
-        })
-    }
-    /// A call about two names.
-    fn two<'a>(
-        &'a self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        doing: &'static str,
-        names: impl FnOnce((Ino, Name), (Ino, Name)) -> FsCall + Send + 'a,
-    ) -> Call<'a, ()> {
-        let (from, to) = (bytes(&from), bytes(&to));
-        call(async move {
-            let moved = async {
-                let one = self.walk(&from, false).await?.name()?;
-                let other = self.walk(&to, false).await?.name()?;
-                self.names(names(one, other)).await
-            };
-            moved.await.map(drop).map_err(failed(doing, &from))
         })
     }
 }

@@ -3,7 +3,8 @@
 //! Names are bytes without `/`. A path may begin with `/` or not: both begin at the root of the file system.
 
 use super::FileSystem;
-use nacre_fs::{Ask, Given};
+use nacre_fs::Given;
+use nacre_mds::evaluate::errno::{EEXIST, ENAMETOOLONG, ENOENT, ENOTDIR};
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::entry::NAME_MAX;
 use nacre_wire::fs::{FileKind, Inode};
@@ -11,10 +12,6 @@ use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode};
 use std::collections::VecDeque;
 
 const EIO: u16 = 5;
-const ENOENT: u16 = 2;
-const EEXIST: u16 = 17;
-const ENOTDIR: u16 = 20;
-const ENAMETOOLONG: u16 = 36;
 const ELOOP: u16 = 40;
 /// So many links are followed, as in Linux.
 const LINKS_MAX: u32 = 40;
@@ -75,7 +72,7 @@ impl FileSystem {
                 return Err(ENAMETOOLONG);
             }
             let (dir, name, is_last) = (dirs[dirs.len() - 1], Name::copy(&part), left.is_empty());
-            let found = self.asked(Ask::Names(FsCall::Lookup { dir, name: name.clone() })).await.and_then(node);
+            let found = self.names(FsCall::Lookup { dir, name: name.clone() }).await.and_then(node);
             let inode = match found {
                 Ok(node) => node.inode,
                 Err(ENOENT) if is_last => return Ok(Place::Name(dir, name, None)),
