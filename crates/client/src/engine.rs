@@ -127,11 +127,6 @@ impl<S: Service> Placed<S> {
             Self::Other(beside) => beside.engine.instance(),
         }
     }
-    /// See [`Served::awaits_monitors`].
-    #[must_use]
-    pub fn awaits_monitors(&self) -> bool {
-        matches!(self, Self::Ours(served) if served.awaits_monitors())
-    }
     /// Whether it works with monitors of ours at all.
     #[must_use]
     pub const fn has_monitors(&self) -> bool {

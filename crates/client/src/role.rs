@@ -187,10 +187,6 @@ impl Client {
         into.append(&mut self.out);
     }
 
-    /// Whether a monitor owes it the end of a fence.
-    pub(crate) fn is_fencing(&self) -> bool {
-        !self.fencing.is_empty()
-    }
     /// Whether completions wait to be taken.
     pub(crate) fn has_more(&self) -> bool {
         !self.done.is_empty()

@@ -117,11 +117,6 @@ impl<S: Service> Served<S> {
     pub const fn instance(&self) -> Instance {
         self.client.instance()
     }
-    /// Whether a monitor owes it an answer: its host does not end the session for silence alone.
-    #[must_use]
-    pub fn awaits_monitors(&self) -> bool {
-        self.metadata.awaits_answers() || self.client.is_fencing()
-    }
 
     /// Gives the substrate's inputs to the substrate's clients, and keeps the service's.
     fn sort(&mut self, now: Time, input: Input) {

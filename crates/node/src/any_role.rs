@@ -103,13 +103,11 @@ impl AnyRole {
             Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
-    /// Whether a monitor owes it an answer.
+    /// Whether a monitor owes a caller of its an answer. Services ask again over the next session.
     pub fn awaits_monitors(&self) -> bool {
         match self {
             Self::Client(access) => access.awaits_answers(),
-            Self::Service(service) => service.awaits_monitors(),
-            Self::Mds(server) => server.awaits_monitors(),
-            Self::Mon(_) | Self::Osd(_) => false,
+            Self::Service(_) | Self::Mds(_) | Self::Mon(_) | Self::Osd(_) => false,
         }
     }
 }
