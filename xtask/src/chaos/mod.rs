@@ -199,7 +199,8 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
 /// Turn after turn until the time is up.
 fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, eyes: &Eyes) -> Result<()> {
     let begun = Instant::now();
-    let mut before = Duration::ZERO;
+    // Turns of late: when each ended, and how long it may hold up calls on mounts.
+    let mut late: Vec<(Instant, Duration)> = Vec::new();
     for number in 0.. {
         if begun.elapsed() >= Duration::from_secs(wish.seconds) {
             break;
@@ -208,10 +209,13 @@ fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, e
         println!("  {:6.1} s  {turn}", begun.elapsed().as_secs_f64());
         let pids = town.pids().into_iter().map(|(who, pid)| (who.to_string(), pid)).collect();
         *eyes.pids.lock().expect("nobody panics with it") = pids;
-        // What waits because of one turn may wait on because of the next one.
-        let bound = eyes::files_bound(turn.holds_files_up() + std::mem::replace(&mut before, turn.holds_files_up()));
+        // What waits because of one turn may wait on because of the next one, or the one after that.
+        late.retain(|(ended, more)| ended.elapsed() < eyes::files_bound(*more));
+        let before = late.iter().map(|(_, more)| *more).max().unwrap_or_default();
+        let bound = eyes::files_bound(turn.holds_files_up() + before);
         eyes.files_bound_ms.store(u64::try_from(bound.as_millis()).expect("small"), Ordering::Relaxed);
         faults::turn(town, faults, &turn).with_context(|| format!("in {turn}"))?;
+        late.push((Instant::now(), turn.holds_files_up()));
         loads.check().with_context(|| format!("in {turn}"))?;
         if let Some(finding) = eyes.finding() {
             bail!("{finding} (in or before {turn})");
