@@ -11,7 +11,8 @@
 //! Fencing comes before taking: who has been taken over can change nothing any more, whoever takes over.
 //! That is harmless where it was not needed, since a rank without a holder's key is served by no one.
 //!
-//! Invariant: a rank is taken only if `last` is still the one that was fenced.
+//! Invariants: a rank is taken only if `last` is still the one that was fenced; and never while a repair wants its file
+//! system for itself.
 
 use crate::follow::Source;
 use crate::followers::Followers;
@@ -242,6 +243,9 @@ fn vacancy(pairs: &[MetaPair]) -> Option<Vacancy> {
         _ => None,
     });
     for (file_system, settings, written) in settings {
+        if all.contains_key(&FsKey::Repair.of(&file_system)) {
+            continue;
+        }
         for rank in (0..settings.ranks).map(Rank) {
             if all.contains_key(&FsKey::Rank(rank).of(&file_system)) {
                 continue;
@@ -269,6 +273,7 @@ fn take(me: &FsHolder, vacancy: &Vacancy, lease: &Lease) -> MetaCall {
             is(FsKey::Settings.of(file_system), MetaTarget::Modified { number: *written }),
             is(rank.clone(), MetaTarget::Version { number: 0 }),
             is(last.clone(), MetaTarget::Modified { number: *last_written }),
+            is(FsKey::Repair.of(file_system), MetaTarget::Version { number: 0 }),
         ],
         then: vec![
             MetaOp::Put { key: rank, value: value.clone(), lease: lease.id() },

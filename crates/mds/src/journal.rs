@@ -340,6 +340,13 @@ impl Journal {
     pub const fn length(&self) -> u64 {
         self.length
     }
+    /// What comes next goes into an object of its own. Nothing is under way.
+    pub const fn begin_object(&mut self) {
+        if self.length > 0 {
+            self.object += 1;
+            (self.length, self.begins) = (0, self.open.sequence);
+        }
+    }
     /// The number of the batch that is being put together.
     #[must_use]
     pub const fn number(&self) -> u64 {
@@ -367,9 +374,7 @@ impl Journal {
             return None;
         }
         if self.length >= self.object_bytes {
-            self.object += 1;
-            self.length = 0;
-            self.begins = self.open.sequence;
+            self.begin_object();
         }
         let (sequence, serial) = (self.open.sequence, self.open.serial);
         let next = Batch { sequence: sequence + 1, serial, ..Batch::default() };

@@ -7,7 +7,8 @@
 //!  client ──FsSession────┤ of this rank? ── no, or not yet ──▶ FsAway
 //!  other ranks ──FsTransaction──▶ Mds ──▶ Peers ──▶ their holders
 //!         ──FsRequest────┤ while the lease is valid ──▶ Mds ──Say──▶ client, before the lease is over
-//!                        └ lease ended, fenced, journal damaged ──▶ Halt
+//!                        ├ lease ended, fenced, journal damaged ──▶ Halt
+//!                        └ a repair wants the file system ─▶ no more from clients ─▶ Mds writes all ─▶ rank given back, Halt
 //! ```
 //! Invariants: nothing is answered that could leave after the lease has ended; what arrives while it
 //! cannot be renewed waits.
@@ -19,7 +20,7 @@ use crate::lease::Lease;
 use crate::mds::{Greeted, Mds, MdsConfig, MdsLimits, Say};
 use crate::peers::Peers;
 use crate::standby::Standby;
-use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
+use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service, WatchNews};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Name, Rank, Time};
 use nacre_wire::Message;
@@ -28,13 +29,16 @@ use nacre_wire::fs::registry::PREFIX;
 use nacre_wire::fs::{FsHolder, FsKey};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{FsAway, FsPing, FsPong, FsSession, FsWelcome};
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaEvent, MetaOp, MetaRelation, MetaSpan, MetaTarget};
 use nacre_wire::msg::transaction::{FsFact, FsStep, FsTransaction};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// A client without a connection is waited for so long.
 const CLIENT_GONE: Duration = Duration::from_secs(60);
+
+/// A rank that a repair wants is given back after so long, though not all of it is written.
+const RETIRE_MAX: Duration = Duration::from_secs(20);
 
 /// Words of other ranks that wait until it is known who holds these.
 const STRANGE_MAX: usize = 1_000;
@@ -69,6 +73,7 @@ enum Heard {
 
 /// What it does as the holder of a rank.
 struct Tenure {
+    me: FsHolder,
     file_system: Name,
     rank: Rank,
     lease: Lease,
@@ -84,6 +89,8 @@ struct Tenure {
     peers: Peers,
     /// What was said in the name of other ranks, by clients that are not known to hold them.
     strange: VecDeque<(ClientId, FsTransaction)>,
+    /// A repair wants the file system, since then.
+    retiring: Option<Time>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
@@ -172,13 +179,8 @@ impl Server {
             }
             Input::Stopping => {
                 self.standby.leave(self.now, metadata);
-                // The next one has not to wait for the lease; this one says nothing any more.
                 if let Stage::Holder(tenure) = &self.stage {
-                    if tenure.mds.is_idle() {
-                        // Nothing of it is under way: no one has to be fenced.
-                        let _ = metadata.submit(self.now, tenure.forget(&self.config.me));
-                    }
-                    tenure.lease.revoke(self.now, metadata);
+                    tenure.give_back(self.now, metadata);
                     self.stage = Stage::Ended;
                 }
             }
@@ -201,6 +203,7 @@ impl Server {
             limits: self.config.limits,
         };
         self.stage = Stage::Holder(Box::new(Tenure {
+            me: self.config.me.clone(),
             peers: Peers::new(file_system.clone()),
             file_system,
             rank,
@@ -211,6 +214,7 @@ impl Server {
             greeted: BTreeMap::new(),
             inbox: VecDeque::new(),
             strange: VecDeque::new(),
+            retiring: None,
         }));
     }
 
@@ -281,6 +285,9 @@ impl Service for Server {
         let (mut news, mut done) = (Vec::new(), Vec::new());
         metadata.news(&mut news);
         metadata.done(&mut done);
+        if news.iter().any(|(_, news)| matches!(news, WatchNews::Ended(_))) {
+            self.watch = None;
+        }
         if let Stage::Standby(claim) = &mut self.stage {
             let mut ended = Vec::new();
             objects.completions(&mut ended);
@@ -312,6 +319,7 @@ impl Service for Server {
             && !news.is_empty()
         {
             tenure.peers.on_news(tenure.mds.waits_for_ranks());
+            tenure.look_for_repair(now, &news);
         }
         if let Stage::Holder(tenure) = &mut self.stage
             && let Err(why) = tenure.on_turn(now, &done, objects, metadata, out)
@@ -335,9 +343,9 @@ impl Service for Server {
 
 impl Tenure {
     /// The rank is as if no one had ever had it.
-    fn forget(&self, me: &FsHolder) -> MetaCall {
+    fn forget(&self) -> MetaCall {
         let (rank, last) = (FsKey::Rank(self.rank).of(&self.file_system), FsKey::Last(self.rank).of(&self.file_system));
-        let target = MetaTarget::Value { value: me.to_bytes().into() };
+        let target = MetaTarget::Value { value: self.me.to_bytes().into() };
         let delete = |key: Name| MetaOp::Delete { span: MetaSpan::Key { key } };
         MetaCall::Transact {
             compares: vec![MetaCompare { key: last.clone(), target, relation: MetaRelation::Equal {} }],
@@ -372,6 +380,8 @@ impl Tenure {
         if self.serves {
             while let Some((client, heard)) = self.inbox.pop_front() {
                 match heard {
+                    // It goes to the next holder: it was not answered.
+                    Heard::Said(message) if self.retiring.is_some() && !is_of_ranks(&message) => {}
                     Heard::Said(message) => self.on_message(now, client, message, out),
                     Heard::Gone(at) => drop(self.gone.insert(client, at)),
                 }
@@ -401,10 +411,38 @@ impl Tenure {
             }
         }
         self.peers.on_turn(now, metadata);
-        match self.mds.ended() {
-            Some(why) => Err(format!("{name} cannot be served: {why}")),
-            None => Ok(()),
+        if let Some(why) = self.mds.ended() {
+            return Err(format!("{name} cannot be served: {why}"));
         }
+        if let Some(since) = self.retiring
+            && (self.mds.is_retired() || now.since(since) >= RETIRE_MAX)
+        {
+            self.give_back(now, metadata);
+            return Err(format!("{name} is given back: a repair wants it for itself"));
+        }
+        Ok(())
+    }
+
+    /// Whether a repair wants the file system: then nothing new is done, and all is written.
+    fn look_for_repair(&mut self, now: Time, news: &[(MetaWatchId, WatchNews)]) {
+        let key = FsKey::Repair.of(&self.file_system);
+        let is_put = |event: &MetaEvent| matches!(event, MetaEvent::Put { pair } if pair.key == key);
+        let is_wanted = |(_, news): &(MetaWatchId, WatchNews)| match news {
+            WatchNews::Events { events, .. } => events.iter().any(is_put),
+            WatchNews::Ended(_) => false,
+        };
+        if self.retiring.is_none() && news.iter().any(is_wanted) {
+            self.retiring = Some(now);
+            self.mds.retire();
+        }
+    }
+    /// The next one has not to wait for the lease; this one says nothing any more.
+    fn give_back(&self, now: Time, metadata: &mut dyn Metadata) {
+        if self.mds.is_idle() {
+            // Nothing of it is under way: no one has to be fenced.
+            let _ = metadata.submit(now, self.forget());
+        }
+        self.lease.revoke(now, metadata);
     }
 
     /// Only the holder of a rank speaks for it.
@@ -489,10 +527,15 @@ impl Tenure {
         let gone = self.gone.values().min().map_or(Time::MAX, |since| *since + CLIENT_GONE);
         let may_begin = |client: &ClientId| self.mds.is_live() && !self.mds.is_evicting(*client);
         let mds = if self.greeted.keys().any(may_begin) { Time::ZERO } else { self.mds.next_deadline() };
-        self.lease.next_deadline().min(gone).min(mds).min(self.peers.next_deadline())
+        let retired = self.retiring.map_or(Time::MAX, |since| since + RETIRE_MAX);
+        self.lease.next_deadline().min(gone).min(mds).min(self.peers.next_deadline()).min(retired)
     }
 }
 
+/// Of what comes while nothing new is done.
+const fn is_of_ranks(message: &Message) -> bool {
+    matches!(message, Message::FsTransaction(_))
+}
 fn away(client: ClientId, why: &str) -> Output {
     Output::send(Entity::Client(client), Message::FsAway(FsAway { why: why.to_owned() }))
 }

@@ -1,14 +1,17 @@
 //! What operators are told of the next takeover.
 
+use crate::checking::{check_ranks, repair_ranks};
 use crate::objects::config;
 use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
 use nacre_client::Operation;
 use nacre_mds::journal::object_name;
-use nacre_types::{Ino, Name, ObjectId};
-use nacre_wire::fs::FileKind;
+use nacre_mds::mds::{Greeted, HEAD_ATTR, Say, fragment_name};
+use nacre_types::{Frag, Ino, Instance, Name, ObjectId};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{FileKind, Head};
 use nacre_wire::msg::client::{SubOp, SubReply};
-use nacre_wire::msg::fs::FsFigures;
+use nacre_wire::msg::fs::{FsCall, FsFigures};
 
 /// Objects and bytes of the journal, as they lie there from this object on.
 fn stored(two: &mut Two, first: u64) -> (u32, u64) {
@@ -54,4 +57,44 @@ fn an_operator_is_told_how_long_the_journal_is_and_who_has_sessions() {
     two.greet(BERT, &[], &[]);
     let (read, sessions, _) = told(&two);
     assert!(read.0 >= there.0 && read.1 >= there.1 && sessions == 2, "{read:?} after {there:?}");
+}
+
+/// A repair wants the file system, and writes the journal's head. It does not know whom its servers had
+/// answered what, so all of that is to be in the head, with nothing behind it: clients go on after it.
+#[test]
+fn a_rank_that_is_given_back_to_a_repair_keeps_its_clients() {
+    let mut two = Two::new();
+    let make = |name: &str| make_call(Ino::ROOT, name, FileKind::File {}, 0o644);
+    for n in 0..20_u64 {
+        assert!(two.answer(ANNA, n + 1, and_open(make(&n.to_string()))).is_some());
+    }
+    // What waits for another client is asked of the next holder.
+    two.ask(BERT, 1, FsCall::Flush {});
+    two.mds.retire();
+    two.settle();
+    assert!(two.mds.is_retired(), "{:?}", two.mds);
+    let report = check_ranks(&two.objects.memory, 1);
+    assert_eq!((report.counts.batches, report.faults().count()), (0, 0));
+    let root = ObjectId {
+        name: Name::from(&*fragment_name(Ino::ROOT, Frag::WHOLE)),
+        namespace: config().namespace,
+        ..ObjectId::default()
+    };
+    let root = two.objects.memory.all.get_mut(&(config().pool, root)).expect("it is there");
+    let head = root.attrs.get_mut(HEAD_ATTR.as_bytes()).expect("it has one");
+    let wrong = Head { entries: 77, ..Head::from_bytes(head).expect("a whole one") };
+    *head = wrong.to_bytes().into();
+    assert!(check_ranks(&two.objects.memory, 1).faults().count() > 0);
+    assert_eq!(repair_ranks(&mut two.objects.memory, 1).faults().count(), 0);
+    let told = two.reply(ANNA, 20).expect("above").answer.clone();
+    two.take_over();
+    for client in [ANNA, BERT] {
+        let known = (true, 1);
+        assert_eq!(two.mds.on_session(client, Instance(1), known, &[]), Greeted::Taken);
+        two.mds.on_caught_up(client);
+    }
+    two.settle();
+    assert!(!two.said.iter().any(|(_, say)| matches!(say, Say::Evicted(_))), "{:?}", two.said);
+    two.ask(ANNA, 20, and_open(make("19")));
+    assert_eq!(two.reply(ANNA, 20).expect("it was answered before").answer, told);
 }

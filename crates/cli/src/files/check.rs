@@ -4,10 +4,11 @@
 //!  the cluster is stopped ─▶ its daemons run in this process, without servers of file systems ─┐
 //!  it runs, no server has the rank ────────────────────────────────────────────────────────────┴▶ Claim ─▶ offline
 //!  a server has the rank ─▶ it writes everything (Flush) ─▶ looked at ─▶ Flush ─▶ what is found both times: online
+//!                            └ something is found, and is to be repaired ─▶ Wanted: it gives the rank back ─▶ Claim ─▶ offline
 //! ```
 //! Invariant: nothing is written but under a claim, and with `--repair`.
 
-use super::claim::Claim;
+use super::claim::{Claim, Wanted};
 use super::{FsKey, FsSettings, PoolId, Shown, all};
 use crate::cluster::{Place, Session, host};
 use crate::object::{list, pool_id};
@@ -22,6 +23,7 @@ use nacre_types::{Name, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Entry, Stamp};
 use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::fs::FS_LEASE_MS;
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,6 +38,8 @@ const LEASE_MAX: Duration = Duration::from_millis(3_700);
 const LEASES_MAX: Duration = Duration::from_secs(20);
 /// A repair takes so many steps at most: each looks at everything again.
 const STEPS_MAX: usize = 12;
+/// Clients show what they keep for so long after their server has gone.
+const SHOWN_MAX: Duration = Duration::from_millis(FS_LEASE_MS);
 /// How often what changes is looked at, until nothing that was found is found again.
 const LOOKS_MAX: usize = 4;
 
@@ -118,13 +122,32 @@ fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     let own = Own::start(place)?;
     let mut shown = own.one(name, place)?;
     let mut session = place.connect_for_files()?;
-    let clean = if shown.holders.is_empty() {
+    let mut wanted = None;
+    if let Some(holder) = shown.holders.values().next() {
+        ensure!(
+            !how.rebuild,
+            "server {} has file system {name}, and a rebuild wants it for itself: `nacre down` stops the cluster, and this command starts what it needs",
+            holder.name
+        );
+        let (counts, faults) = online(name, &mut *session, &config_of(&shown, how.quick), place)?;
+        if faults.is_empty() || !how.repair {
+            say_online(name, &counts, &faults, out)?;
+            drop(session);
+            own.stop()?;
+            return Ok(faults.is_empty());
+        }
+        wanted = Some(Wanted::ask(name, place)?);
+    }
+    let clean = {
         if let Some(pool) = &how.new_pool {
             shown.settings.pool = new_pool(name, pool, &mut *session, place)?;
         }
         let config = CheckConfig { rebuild: how.rebuild, ..config_of(&shown, how.quick) };
         let claim = Claim::take(name, &shown.settings, &mut *session, place)?;
-        let mut offline = Offline { session: &mut *session, claim, config };
+        let served = wanted.is_some();
+        let shown_until = Instant::now() + if served { SHOWN_MAX } else { Duration::ZERO };
+        drop(wanted);
+        let mut offline = Offline { session: &mut *session, claim, config, served, shown_until };
         let done = offline.check(name, how, out);
         match &done {
             Ok(_) => offline.claim.give_back()?,
@@ -132,14 +155,6 @@ fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
             Err(_) => offline.claim.leave(),
         }
         done?
-    } else {
-        let holder = shown.holders.values().next().context("just seen")?;
-        ensure!(
-            !how.repair,
-            "server {} has file system {name}, and a repair wants it for itself: `nacre down` stops the cluster, and this command starts what it needs",
-            holder.name
-        );
-        online(name, &mut *session, &config_of(&shown, how.quick), place, out)?
     };
     drop(session);
     own.stop()?;
@@ -189,6 +204,10 @@ struct Offline<'a> {
     session: &'a mut dyn Session,
     claim: Claim,
     config: CheckConfig,
+    /// Servers had it a moment ago, and have written all: their clients wait for this to end.
+    served: bool,
+    /// Until then these show what they keep.
+    shown_until: Instant,
 }
 
 impl Offline<'_> {
@@ -196,6 +215,10 @@ impl Offline<'_> {
         let repair = how.repair;
         let first = self.look(Check::new(self.config.clone()))?;
         let (counts, faults) = (first.counts, first.faults().cloned().collect::<Vec<_>>());
+        ensure!(
+            !self.served || counts.batches == 0,
+            "a server of file system {name} gave up its rank before it had written its journal; nothing is changed: try again"
+        );
         let mut said = Vec::new();
         let mut left = Vec::new();
         let mut why_not = None;
@@ -264,6 +287,10 @@ impl Offline<'_> {
         Ok(report)
     }
     fn apply(&mut self, steps: &[Vec<Operation>]) -> Result<()> {
+        while let Some(left) = self.shown_until.checked_duration_since(Instant::now()) {
+            self.claim.keep()?;
+            std::thread::sleep(left.min(Duration::from_secs(1)));
+        }
         for step in steps {
             let mut guarded: BTreeMap<OpId, bool> = BTreeMap::new();
             let end = |ended: Option<(OpId, Ended)>, guarded: &mut BTreeMap<OpId, bool>| -> Result<()> {
@@ -293,7 +320,12 @@ impl Offline<'_> {
 
 /// A file system whose server goes on: what is found, and found again after it has written
 /// everything once more.
-fn online(name: &str, session: &mut dyn Session, config: &CheckConfig, place: &Place, out: &mut Out) -> Result<bool> {
+fn online(
+    name: &str,
+    session: &mut dyn Session,
+    config: &CheckConfig,
+    place: &Place,
+) -> Result<(Counts, Vec<Finding>)> {
     let files = host::file_system(place, name, &super::about())?;
     let config = CheckConfig { journals: false, ..config.clone() };
     let mut look = || -> Result<Report> {
@@ -311,23 +343,23 @@ fn online(name: &str, session: &mut dyn Session, config: &CheckConfig, place: &P
         let again = look()?;
         faults.retain(|fault| again.faults().any(|other| other.is_same(fault)));
     }
-    let clean = faults.is_empty();
+    Ok((counts, faults))
+}
+fn say_online(name: &str, counts: &Counts, faults: &[Finding], out: &mut Out) -> Result<()> {
     if out.json() {
-        out.value(&json!({
-            "name": name, "clean": clean, "online": true, "counts": counts_json(&counts),
+        return out.value(&json!({
+            "name": name, "clean": faults.is_empty(), "online": true, "counts": counts_json(counts),
             "findings": faults.iter().map(finding_json).collect::<Vec<_>>(),
-        }))?;
-        return Ok(clean);
+        }));
     }
-    for fault in &faults {
+    for fault in faults {
         out.line(&line_of(fault))?;
     }
     let verdict = match faults.len() {
         0 => "nothing is wrong".to_owned(),
-        n => format!("{n} findings; `nacre down`, then `nacre fs check {name} --repair` repairs"),
+        n => format!("{n} findings; `nacre fs check {name} --repair` repairs; clients wait meanwhile"),
     };
-    out.line(&format!("{name}: {verdict}; {}", counts_text(&counts)))?;
-    Ok(clean)
+    out.line(&format!("{name}: {verdict}; {}", counts_text(counts)))
 }
 
 /// The server writes what it has in its journal.

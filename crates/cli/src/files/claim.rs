@@ -3,6 +3,9 @@
 //!
 //! The keys go with a lease that is renewed while the command works. Should it be lost, the next
 //! holder fences this command's client before it begins.
+//!
+//! Servers that have ranks are asked for them with a key of its own ([`Wanted`]), and take none as long
+//! as it is there. It goes with its lease, so they go on if the command dies.
 
 use crate::cluster::{Metadata, Place, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -16,6 +19,12 @@ use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(5);
+/// A server that stands still has lost its rank after so long, and one that cannot write its journal
+/// gives it back after twenty seconds.
+const GIVEN_BACK_MAX: Duration = Duration::from_secs(40);
+/// It is said again after so long: a server that has just taken a rank may not have heard it.
+const SAY_AGAIN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module head.
 pub struct Claim {
@@ -30,6 +39,65 @@ pub struct Claim {
 /// A condition of a transaction.
 pub fn is(key: Name, target: MetaTarget) -> MetaCompare {
     MetaCompare { key, target, relation: MetaRelation::Equal {} }
+}
+
+/// No server has, or takes, a rank of a file system as long as this lives.
+pub struct Wanted {
+    metadata: Box<dyn Metadata>,
+    lease: u64,
+}
+
+impl Wanted {
+    /// Asks the servers for their ranks, and waits until they have given them back.
+    ///
+    /// # Errors
+    /// One does not.
+    pub fn ask(name: &str, place: &Place) -> Result<Self> {
+        let mut metadata = place.metadata()?;
+        let lease = grant(&mut *metadata)?;
+        let mut wanted = Self { metadata, lease };
+        let file_system = Name::from(name);
+        let key = FsKey::Repair.of(&file_system);
+        let (begun, mut said) = (Instant::now(), None::<Instant>);
+        loop {
+            if said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+                let value = format!("fs check, process {}", std::process::id()).into();
+                let then = vec![MetaOp::Put { key: key.clone(), value, lease }];
+                wanted.metadata.meta(MetaCall::KeepAlive { lease })?;
+                wanted.metadata.meta(MetaCall::Transact { compares: Vec::new(), then, otherwise: Vec::new() })?;
+                said = Some(Instant::now());
+            }
+            let span = MetaSpan::Prefix { prefix: FsKey::Settings.of(&file_system) };
+            let (pairs, _) = wanted.metadata.list(span)?;
+            let holder = pairs.iter().find_map(|pair| match FsKey::parse(&pair.key)? {
+                (name, FsKey::Rank(rank)) if name == file_system => Some((rank, FsHolder::from_bytes(&pair.value))),
+                _ => None,
+            });
+            let Some((rank, holder)) = holder else { return Ok(wanted) };
+            let holder = holder.map_or_else(|_| "of another version".to_owned(), |holder| holder.name.to_string());
+            ensure!(
+                begun.elapsed() < GIVEN_BACK_MAX,
+                "server {holder} does not give back rank {} of file system {name}: is it older than this program?",
+                rank.0
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        // If that fails it runs out.
+        let _ = self.metadata.meta(MetaCall::Revoke { lease: self.lease });
+    }
+}
+
+fn grant(metadata: &mut dyn Metadata) -> Result<u64> {
+    let ttl_ms = u64::try_from(TTL.as_millis()).expect("seconds");
+    match metadata.meta(MetaCall::Grant { ttl_ms })?.1 {
+        MetaResult::Granted { lease, .. } => Ok(lease),
+        _ => bail!("the monitors grant no lease"),
+    }
 }
 
 /// The one that had a rank last acts no more.
@@ -74,11 +142,8 @@ impl Claim {
             compares.push(is(last.clone(), MetaTarget::Modified { number: modified }));
             keys.push((key, last));
         }
-        let ttl_ms = u64::try_from(TTL.as_millis()).expect("seconds");
         let renewed = Instant::now();
-        let MetaResult::Granted { lease, .. } = metadata.meta(MetaCall::Grant { ttl_ms })?.1 else {
-            bail!("the monitors grant no lease");
-        };
+        let lease = grant(&mut *metadata)?;
         let then = keys.into_iter().flat_map(|(key, last)| {
             [
                 MetaOp::Put { key, value: value.clone(), lease },

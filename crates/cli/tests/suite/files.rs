@@ -1,4 +1,4 @@
-//! File systems through the command line: checked while they are served, checked and repaired on a
+//! File systems through the command line: checked and repaired while they are served and on a
 //! stopped cluster; their clients shown and evicted.
 
 use super::operator::Site;
@@ -215,7 +215,7 @@ fn several_servers_share_a_file_system() {
 }
 
 #[test]
-fn a_file_system_is_checked_while_it_is_served_and_repaired_when_it_is_not() {
+fn a_file_system_is_checked_and_repaired_while_it_is_served_and_when_it_is_not() {
     let site = Site::new("files", 11);
     site.up(&["--mons", "1", "--osds", "1"]);
     site.text(&["fs", "create", "home"]);
@@ -247,14 +247,26 @@ fn a_file_system_is_checked_while_it_is_served_and_repaired_when_it_is_not() {
     std::fs::write(&content, "lost").expect("writable");
     let namespace = settings.namespace.to_string();
     let content = content.to_str().expect("readable");
-    site.text(&["object", "put", "home.data", "fffff00000.00000000", content, "--namespace", &namespace]);
+    let lose = |name: &str| site.text(&["object", "put", "home.data", name, content, "--namespace", &namespace]);
+    lose("fffff00000.00000000");
     let (code, said) = check(&site, &[]);
     assert_eq!((code, kinds(&said)), (Some(1), vec!["data-orphan"]), "{said:#}");
 
-    // A repair wants it for itself.
-    let (code, _) = check(&site, &["--repair"]);
-    assert_eq!(code, Some(2));
+    // A repair wants it for itself: its server gives it back for a while, and clients go on.
+    let data = Bytes::from_static(b"other data, kept by its client");
+    assert_eq!(fs.call(Ask::Write { ino: file, offset: 0, data: data.clone() }), Ok(Given::Done));
+    let (code, said) = check(&site, &["--repair"]);
+    assert_eq!((code, &said["clean"], &said["online"]), (Some(0), &true.into(), &false.into()), "{said:#}");
+    assert_eq!(fs.call(Ask::Sync { ino: Some(file) }), Ok(Given::Done));
+    assert_eq!(fs.call(Ask::Read { ino: file, offset: 0, length: 99 }), Ok(Given::Data(vec![data])));
+    let (lost, _) = lookup(&fs, Ino::ROOT, "lost+found").expect("it was made");
+    assert_eq!(lookup(&fs, lost, "fffff00000"), Some((Ino(0xff_fff0_0000), 4)));
+    let (code, said) = check(&site, &["--repair"]);
+    assert_eq!((code, &said["online"]), (Some(0), &true.into()), "nothing is to be done: {said:#}");
+
     assert_eq!(site.run(&["fs", "check", "nowhere"]).status.code(), Some(2));
+    assert_eq!(site.run(&["fs", "rebuild", "home"]).status.code(), Some(2), "not while it is served");
+    lose("fffff00001.00000000");
     drop((fs, cluster));
     site.text(&["down"]);
     let (code, said) = check(&site, &[]);
@@ -266,9 +278,8 @@ fn a_file_system_is_checked_while_it_is_served_and_repaired_when_it_is_not() {
 
     site.up(&[]);
     let fs = open();
-    let (lost, _) = lookup(&fs, Ino::ROOT, "lost+found").expect("it was made");
-    assert_eq!(lookup(&fs, lost, "fffff00000"), Some((Ino(0xff_fff0_0000), 4)));
-    assert_eq!(lookup(&fs, dir, "file"), Some((file, 9)));
+    assert_eq!(lookup(&fs, lost, "fffff00001"), Some((Ino(0xff_fff0_0001), 4)));
+    assert_eq!(lookup(&fs, dir, "file"), Some((file, 30)));
     make(&fs, Ino::ROOT, "new", FileKind::Directory {});
     drop(fs);
     let (code, said) = check(&site, &[]);

@@ -6,8 +6,9 @@
 //!  2. entries: what is not to be removed is named, what leads nowhere is removed; lost+found
 //!  3. counts, sums, link counts, backpointers                                             if nothing else is wrong
 //! ```
-//! Each step may be cut off anywhere: the next check finds what is left. Sessions of clients end,
-//! as the namespace changes under them.
+//! Each step may be cut off anywhere: the next check finds what is left. If journals had anything,
+//! sessions of clients end, as what they were answered is not known here; if not, clients go on with
+//! the next holder as after any other takeover.
 
 use super::*;
 use crate::change::Change;
@@ -177,6 +178,9 @@ impl Report {
 /// Without clients and what they were answered, and without what was prepared for another rank and not decided: it does not
 /// happen. What they may have written the next server looks for.
 fn ended(journal: &Journaled) -> JournalHead {
+    if !journal.damaged && journal.next == journal.head.sequence {
+        return journal.head.clone();
+    }
     let writers = journal.writers.all();
     let transactions = Vec::new();
     JournalHead { clients: Vec::new(), answers: Vec::new(), writers, transactions, ..journal.head.clone() }

@@ -7,7 +7,7 @@ impl Mds {
     pub(super) fn remove_data(&mut self) {
         // Clients that had files open under the last holder have to say so first, and what it answered has
         // to be done again: a file without a name may be given one.
-        if self.is_quiet() || self.has_again() {
+        if self.is_quiet() || self.has_again() || self.flushing.retiring {
             return;
         }
         loop {
@@ -34,7 +34,10 @@ impl Mds {
 
     /// Some objects more of a file; all are gone when there are none left.
     pub(super) fn remove_parts(&mut self, ino: Ino) {
-        while let Some((pool, number, op)) = self.removing.next_part(ino) {
+        // What is left the next holder removes.
+        while !self.flushing.retiring
+            && let Some((pool, number, op)) = self.removing.next_part(ino)
+        {
             let operation = self.of_data(pool, ino, number, op);
             self.queue.push_back((operation, Purpose::Remove(ino)));
         }

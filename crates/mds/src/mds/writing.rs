@@ -50,7 +50,7 @@ pub(super) struct Writing {
     /// What the round has of fragments: it stays in memory until it is written.
     pub parts: BTreeMap<(Ino, Frag), Part>,
     /// Where the journal will begin: an object, and its first batch.
-    begins: (u64, u64),
+    pub begins: (u64, u64),
     /// All objects before this one are gone.
     pub gone_below: u64,
 }
@@ -152,6 +152,9 @@ impl Mds {
             let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Delete {}];
             let operation = self.operation(&fragment_name(dir, Frag::WHOLE), ops, Vec::new());
             self.writing.todo.push_back(operation);
+        }
+        if self.flushing.retiring && self.journal.is_idle() {
+            self.journal.begin_object();
         }
         self.writing.parts = parts;
         self.writing.begins = (self.journal.object(), self.journal.object_begins());

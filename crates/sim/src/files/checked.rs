@@ -2,17 +2,21 @@
 
 use super::world::{METADATA, layout};
 use nacre_conformance::memory::Memory;
-use nacre_mds::check::{Check, CheckConfig, Kind};
+use nacre_mds::check::{Check, CheckConfig, Kind, Report};
 use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::fs::Stamp;
 
 /// Asserts that directories, inodes and journal fit together, with the journal put over what
-/// objects have. Clients that died, or were evicted, may have left data of files that no server has
-/// made.
-pub fn check(memory: &mut Memory, namespace: Name, ranks: u16) {
-    let all: Vec<(PoolId, ObjectId)> = memory.all.keys().cloned().collect();
-    let config = CheckConfig {
-        namespace,
+/// objects have.
+pub fn check(memory: &mut Memory, ranks: u16) {
+    let report = look(memory, Check::new(config(ranks)));
+    assert_eq!(faults_of(&report), [""; 0], "what is left fits together");
+}
+
+/// What is checked, of a file system with so many ranks.
+pub fn config(ranks: u16) -> CheckConfig {
+    CheckConfig {
+        namespace: Name::from("home.1"),
         pool: METADATA,
         layout: layout(),
         ranks,
@@ -21,13 +25,17 @@ pub fn check(memory: &mut Memory, namespace: Name, ranks: u16) {
         rebuild: false,
         dump: false,
         now: Stamp(1),
-    };
+    }
+}
+/// Runs a check.
+pub fn look(memory: &mut Memory, check: Check) -> Report {
+    let all: Vec<(PoolId, ObjectId)> = memory.all.keys().cloned().collect();
     let list = |pool| all.iter().filter(|(of, _)| *of == pool).map(|(_, object)| object.clone()).collect();
-    let report = Check::new(config).run(|operation| memory.perform(operation), list);
-    let faults: Vec<String> = report
-        .faults()
-        .filter(|fault| fault.kind != Kind::DataOrphan)
-        .map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what))
-        .collect();
-    assert!(faults.is_empty(), "what is left does not fit together: {faults:#?}");
+    check.run(|operation| memory.perform(operation), list)
+}
+/// What is wrong. Clients that died, or were evicted, may have left data of files that no server has
+/// made.
+pub fn faults_of(report: &Report) -> Vec<String> {
+    let faults = report.faults().filter(|fault| fault.kind != Kind::DataOrphan);
+    faults.map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what)).collect()
 }

@@ -10,8 +10,9 @@
 //! journal, which real time must agree with; data by what its only writer knows (`programs`), or as
 //! registers (`data`); that no more is below a directory than its quota allows (`bounds`); that what
 //! was synchronized survives its client (`relics`); that nothing of a client is executed once others
-//! go on without it (`world`); that what a full cluster did not take is an error of the next `fsync`
-//! (`programs`); and that every call ends.
+//! go on without it (`world`); that a repair meanwhile changes only what was damaged (`repair`); that
+//! what a full cluster did not take is an error of the next `fsync` (`programs`); and that every call
+//! ends.
 
 mod bounds;
 mod checked;
@@ -22,6 +23,7 @@ mod log;
 mod programs;
 mod registry;
 mod relics;
+mod repair;
 mod tops;
 mod view;
 mod world;

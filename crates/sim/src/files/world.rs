@@ -7,6 +7,7 @@ use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
 use super::relics::{Relic, Shown};
+use super::repair::{Repairs, Step};
 use super::tops::{self, Top};
 use super::view::{Asked, Keys, Objects};
 use crate::rng::Rng;
@@ -80,6 +81,8 @@ pub struct Report {
     pub refused: u64,
     /// Operations that were refused since the cluster was full.
     pub full: u64,
+    /// Repairs while it was used, and what they mended.
+    pub repairs: u64,
 }
 
 impl Report {
@@ -102,6 +105,7 @@ impl Report {
         self.across += other.across;
         self.refused += other.refused;
         self.full += other.full;
+        self.repairs += other.repairs;
     }
 }
 
@@ -192,6 +196,8 @@ enum Event {
     Fault,
     /// There is no room for a while.
     Full,
+    /// A repair goes on, or begins.
+    Repair,
     /// A client and the holder of the rank lose their power at once.
     PowerCut(ClientId),
     /// A client that has left ends.
@@ -229,6 +235,7 @@ struct World {
     /// In this run there is no room in the cluster now and then; until then there is none.
     fills: bool,
     full_until: u64,
+    repairs: Repairs,
     /// Operations of these that are begun now are on their way until then.
     stalled: BTreeMap<ClientId, u64>,
     /// No messages between these until then.
@@ -265,6 +272,10 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     world.finish()
 }
 
+/// One in four is repaired now and then.
+const fn is_repaired(seed: u64) -> bool {
+    seed % 4 == 3
+}
 /// Two in seven have no room now and then.
 const fn is_filled(seed: u64) -> bool {
     matches!(seed % 7, 2 | 5)
@@ -329,6 +340,7 @@ impl World {
             slow_until: 0,
             fills: is_filled(seed),
             full_until: 0,
+            repairs: Repairs::new(seed, NAME, ranks),
             conns: BTreeMap::new(),
             stalled: BTreeMap::new(),
             cuts: BTreeMap::new(),
@@ -358,6 +370,10 @@ impl World {
         world.schedule.push(100 * MS, Event::Expire);
         if world.fills {
             world.schedule.push(2 * SECOND, Event::Full);
+        }
+        if is_repaired(seed) {
+            let at = world.repairs.next(0);
+            world.schedule.push(at, Event::Repair);
         }
         let faults = world.rng.between(5, 40) * SECOND;
         world.schedule.push(faults, Event::EndOfFaults);
@@ -484,6 +500,7 @@ impl World {
                 self.schedule.push(at, Event::Full);
             }
             Event::Full => {}
+            Event::Repair => self.go_on_repairing(),
             Event::Overtaken { who, until } => self.overtake(who, until),
             Event::PowerCut(who) => self.cut_power(who),
             Event::End(who) if self.nodes.contains_key(&who) => self.kill(who),
@@ -872,6 +889,27 @@ impl World {
         Err(Failure::Refused(OpFailure::Full {}))
     }
 
+    fn go_on_repairing(&mut self) {
+        let now = self.schedule.now;
+        let at = if now < self.minority_until {
+            self.minority_until
+        } else {
+            self.registry.expire(now);
+            let step = self.repairs.step(now, &mut self.registry, &mut self.memory);
+            self.tell_events();
+            match step {
+                Step::Again(at) => at,
+                Step::Over(_) if !self.works => return,
+                Step::Over(mended) => {
+                    self.note(|| format!("a repair is over, which mended {mended}"));
+                    self.report.repairs += u64::from(mended > 0);
+                    self.repairs.next(now)
+                }
+            }
+        };
+        self.schedule.push(at, Event::Repair);
+    }
+
     // ── lives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn start(&mut self, slot: usize) {
@@ -1102,7 +1140,7 @@ impl World {
         assert_eq!(shown, expected, "what a new client sees");
         self.relics.iter().for_each(|relic| relic.check(&shown, &times, &self.memory));
         self.report.relics = self.relics.len() as u64;
-        super::checked::check(&mut self.memory, Name::from("home.1"), self.tops.len() as u16);
+        super::checked::check(&mut self.memory, self.tops.len() as u16);
         self.report.across = self.judge.across;
         self.report.here = self.judge.here;
         self.report.batches = self.judge.batches;

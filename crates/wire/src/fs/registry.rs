@@ -4,6 +4,7 @@
 //!  fs/NAME               FsSettings    made by `fs create`
 //!  fs/NAME/rank.N        FsHolder      goes with its holder's lease
 //!  fs/NAME/rank.N/last   FsHolder      stays: who has to be fenced before another one takes the rank
+//!  fs/NAME/repair        for people    goes with the lease of a repair: servers give their ranks back, and take none
 //!  fs/@standby/CLIENT    FsHolder      goes with a standby's lease: for health, and for people
 //! ```
 //! Invariant: both holders of a rank are written in one transaction, so `last` is never older.
@@ -71,6 +72,8 @@ pub enum FsKey {
     Rank(Rank),
     /// The one that took it last.
     Last(Rank),
+    /// A repair wants the file system for itself; the value says whose it is.
+    Repair,
 }
 
 impl FsKey {
@@ -81,6 +84,7 @@ impl FsKey {
             Self::Settings => format!("{PREFIX}{file_system}"),
             Self::Rank(rank) => format!("{PREFIX}{file_system}/rank.{}", rank.0),
             Self::Last(rank) => format!("{PREFIX}{file_system}/rank.{}/last", rank.0),
+            Self::Repair => format!("{PREFIX}{file_system}/repair"),
         };
         Name::from(&*text)
     }
@@ -91,6 +95,7 @@ impl FsKey {
         let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
         let what = match what.strip_prefix("rank.") {
             None if what.is_empty() => Self::Settings,
+            None if what == "repair" => Self::Repair,
             None => return None,
             Some(number) => match number.strip_suffix("/last") {
                 Some(number) => Self::Last(Rank(number.parse().ok()?)),
@@ -122,6 +127,7 @@ mod tests {
             (FsKey::Settings, "fs/home"),
             (FsKey::Rank(Rank(0)), "fs/home/rank.0"),
             (FsKey::Last(Rank(12)), "fs/home/rank.12/last"),
+            (FsKey::Repair, "fs/home/repair"),
         ] {
             assert_eq!(key.of(&name), Name::from(text));
             assert_eq!(FsKey::parse(&Name::from(text)), Some((name.clone(), key)));
