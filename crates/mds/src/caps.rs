@@ -31,6 +31,8 @@ struct Holding {
     /// What it is to have no more than, and the first number that said so, if that is not answered.
     /// Later ones ask how large the file is only.
     asked: Option<(u64, FsCap)>,
+    /// What it said to have left when it greeted without having answered that.
+    claim: Option<FsCap>,
     /// The last number that it was told.
     last: u64,
     /// The last number that it has answered.
@@ -41,7 +43,7 @@ struct Holding {
 
 impl Default for Holding {
     fn default() -> Self {
-        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, last: 0, answered: 0, told: None }
+        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, claim: None, last: 0, answered: 0, told: None }
     }
 }
 
@@ -223,8 +225,13 @@ impl Caps {
         for ino in self.clients.get(&client).cloned().unwrap_or_default() {
             let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("both say that it is open");
             let claim = claims.get(&ino).copied().unwrap_or(FsCap::Nothing {});
-            held.cap = held.cap.min(claim);
             let asked = held.asked.map(|(_, cap)| (held.last, cap));
+            if asked.is_some() {
+                // It may have given it back: what it says of the file with that is still on its way.
+                held.claim = Some(held.claim.map_or(claim, |before| before.min(claim)));
+            } else {
+                held.cap = held.cap.min(claim);
+            }
             self.note_room(ino);
             if let Some((number, cap)) = asked {
                 self.news.push((client, FsCapNews { ino, cap, number }));
@@ -342,7 +349,7 @@ impl Caps {
         held.told = told;
         held.answered = held.answered.max(number);
         if let Some((_, cap)) = held.asked.take_if(|(first, _)| *first <= number) {
-            held.cap = held.cap.min(cap);
+            held.cap = held.cap.min(cap).min(held.claim.take().unwrap_or(cap));
             if number < held.last {
                 held.asked = Some((held.last, held.cap));
             } else {
