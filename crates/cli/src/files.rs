@@ -284,6 +284,7 @@ const RANKS: &[Column] = &[
     ("STATE", "state"),
     ("SERVER", "server"),
     ("ADDRESS", "address"),
+    ("STANDBY", "standby"),
     ("CLIENTS", "clients"),
     ("JOURNAL", "journal_bytes"),
     ("TAKEOVER", "takeover"),
@@ -338,11 +339,13 @@ fn create(
 struct Shown {
     settings: FsSettings,
     holders: BTreeMap<u16, FsHolder>,
+    /// The standby that follows each rank's journal.
+    followers: BTreeMap<u16, FsHolder>,
 }
 
 impl Shown {
     fn row(&self, name: &Name) -> Value {
-        let Self { settings, holders } = self;
+        let Self { settings, holders, .. } = self;
         let FsSettings { pool, layout, ranks, .. } = settings;
         let served = format!("{} of {ranks}", holders.len());
         json!({
@@ -358,7 +361,13 @@ impl Shown {
             }),
             None => json!({ "name": name.to_string(), "rank": rank, "state": "no server" }),
         };
-        (0..self.settings.ranks).map(row).collect()
+        let mut rows: Vec<Value> = (0..self.settings.ranks).map(row).collect();
+        for (rank, standby) in &self.followers {
+            if let Some(row) = rows.get_mut(usize::from(*rank)) {
+                row["standby"] = json!(standby.name.to_string());
+            }
+        }
+        rows
     }
 }
 
@@ -371,7 +380,7 @@ fn all(metadata: &mut dyn Metadata) -> Result<BTreeMap<Name, Shown>> {
         match FsKey::parse(&pair.key) {
             Some((name, FsKey::Settings)) => {
                 let settings = FsSettings::from_bytes(&pair.value).map_err(what)?;
-                all.insert(name, Shown { settings, holders: BTreeMap::new() });
+                all.insert(name, Shown { settings, holders: BTreeMap::new(), followers: BTreeMap::new() });
             }
             Some((name, FsKey::Rank(rank))) => {
                 let holder = FsHolder::from_bytes(&pair.value).map_err(what)?;
@@ -385,5 +394,10 @@ fn all(metadata: &mut dyn Metadata) -> Result<BTreeMap<Name, Shown>> {
         Ok(())
     };
     pairs.iter().try_for_each(read)?;
+    for ((name, rank), standby) in nacre_mds::followers(&pairs) {
+        if let Some(shown) = all.get_mut(&name) {
+            shown.followers.insert(rank.0, standby);
+        }
+    }
     Ok(all)
 }

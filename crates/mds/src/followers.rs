@@ -41,30 +41,41 @@ fn sources(pairs: &[MetaPair]) -> Vec<(Source, Name)> {
     sources
 }
 
+/// The standby that follows each rank that had a holder, by what the registry (all below
+/// [`PREFIX`](nacre_wire::fs::registry::PREFIX)) says; ranks that none follows are left out.
+#[must_use]
+pub fn followers(pairs: &[MetaPair]) -> BTreeMap<(Name, Rank), FsHolder> {
+    let dealt = dealt(pairs).into_iter();
+    dealt.filter_map(|(source, standby)| Some(((source.file_system, source.rank), standby?))).collect()
+}
+
+/// Ranks that had a holder, each with the standby that follows it.
+fn dealt(pairs: &[MetaPair]) -> Vec<(Source, Option<FsHolder>)> {
+    let holder = |pair: &MetaPair| FsHolder::from_bytes(&pair.value).ok();
+    let is_standby = |pair: &&MetaPair| pair.key.as_bytes().starts_with(STANDBYS.as_bytes());
+    let standbys: BTreeMap<ClientId, FsHolder> =
+        pairs.iter().filter(is_standby).filter_map(holder).map(|standby| (standby.client(), standby)).collect();
+    let mut busy: BTreeMap<Name, u32> = BTreeMap::new();
+    let is_rank = |pair: &&MetaPair| matches!(FsKey::parse(&pair.key), Some((_, FsKey::Rank(_))));
+    for holder in pairs.iter().filter(is_rank).filter_map(holder) {
+        *busy.entry(holder.name).or_default() += 1;
+    }
+    let deal = |(at, (source, holder)): (usize, (Source, Name))| {
+        let burden = |name: &Name| (*name == holder, busy.get(name).copied().unwrap_or(0));
+        let least = standbys.values().map(|standby| burden(&standby.name)).min();
+        let best: Vec<&FsHolder> = standbys.values().filter(|standby| Some(burden(&standby.name)) == least).collect();
+        (source, best.get(at % best.len().max(1)).copied().cloned())
+    };
+    sources(pairs).into_iter().enumerate().map(deal).collect()
+}
+
 impl Followers {
     /// By what the registry says.
     pub fn of(me: ClientId, pairs: &[MetaPair]) -> Self {
-        let holder = |pair: &MetaPair| FsHolder::from_bytes(&pair.value).ok();
-        let is_standby = |pair: &&MetaPair| pair.key.as_bytes().starts_with(STANDBYS.as_bytes());
-        let standbys: BTreeMap<ClientId, Name> = pairs
-            .iter()
-            .filter(is_standby)
-            .filter_map(holder)
-            .map(|standby| (standby.client(), standby.name))
-            .collect();
-        let mut busy: BTreeMap<Name, u32> = BTreeMap::new();
-        let is_rank = |pair: &&MetaPair| matches!(FsKey::parse(&pair.key), Some((_, FsKey::Rank(_))));
-        for holder in pairs.iter().filter(is_rank).filter_map(holder) {
-            *busy.entry(holder.name).or_default() += 1;
-        }
         let mut followers = Self::default();
-        for (at, (source, holder)) in sources(pairs).into_iter().enumerate() {
-            let burden = |name: &Name| (*name == holder, busy.get(name).copied().unwrap_or(0));
-            let least = standbys.values().map(burden).min();
-            let best: Vec<ClientId> =
-                standbys.iter().filter(|(_, name)| Some(burden(name)) == least).map(|(client, _)| *client).collect();
-            match best.get(at % best.len().max(1)) {
-                Some(client) if *client == me => followers.own.push(source),
+        for (source, standby) in dealt(pairs) {
+            match standby {
+                Some(standby) if standby.client() == me => followers.own.push(source),
                 Some(_) => drop(followers.others.insert((source.file_system, source.rank))),
                 None => {}
             }
@@ -90,7 +101,7 @@ mod tests {
     }
     /// Who follows which ranks of a file system whose holders these are, each having taken its rank
     /// at 100 + rank.
-    fn dealt(holders: &[&str], standbys: &[(u64, &str)]) -> Vec<(u64, Vec<u16>)> {
+    fn who_follows(holders: &[&str], standbys: &[(u64, &str)]) -> Vec<(u64, Vec<u16>)> {
         let home = Name::from("home");
         let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
         let ranks = holders.len() as u16 + 1;
@@ -121,15 +132,15 @@ mod tests {
 
     #[test]
     fn each_rank_is_followed_by_one() {
-        assert_eq!(dealt(&["a"], &[]), []);
-        assert_eq!(dealt(&["a"], &[(1, "a")]), [(1, vec![0])], "there is no other");
-        assert_eq!(dealt(&["a"], &[(1, "a"), (2, "b")]), [(1, vec![]), (2, vec![0])]);
-        assert_eq!(dealt(&["a"], &[(1, "b"), (2, "c")]), [(1, vec![0]), (2, vec![])]);
-        assert_eq!(dealt(&["a", "b"], &[(1, "a"), (2, "b")]), [(1, vec![1]), (2, vec![0])]);
+        assert_eq!(who_follows(&["a"], &[]), []);
+        assert_eq!(who_follows(&["a"], &[(1, "a")]), [(1, vec![0])], "there is no other");
+        assert_eq!(who_follows(&["a"], &[(1, "a"), (2, "b")]), [(1, vec![]), (2, vec![0])]);
+        assert_eq!(who_follows(&["a"], &[(1, "b"), (2, "c")]), [(1, vec![0]), (2, vec![])]);
+        assert_eq!(who_follows(&["a", "b"], &[(1, "a"), (2, "b")]), [(1, vec![1]), (2, vec![0])]);
         assert_eq!(
-            dealt(&["a", "a", "b"], &[(1, "c"), (2, "d"), (3, "b")]),
+            who_follows(&["a", "a", "b"], &[(1, "c"), (2, "d"), (3, "b")]),
             [(1, vec![0, 2]), (2, vec![1]), (3, vec![])]
         );
-        assert_eq!(dealt(&["a", "b"], &[(1, "c")]), [(1, vec![0, 1])]);
+        assert_eq!(who_follows(&["a", "b"], &[(1, "c")]), [(1, vec![0, 1])]);
     }
 }

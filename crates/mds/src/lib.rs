@@ -38,6 +38,7 @@ pub mod tree;
 pub mod writers;
 
 pub use followed::Followed;
+pub use followers::followers;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};

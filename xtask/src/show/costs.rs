@@ -1,9 +1,10 @@
 //! What a file system's calls cost: microseconds of all processes' CPU, beside CephFS with ceph-fuse in the same run.
 //!
 //! ```text
-//!  ext4, the limit ──────────────────────────────┐
-//!  Nacre: mon, 3 OSDs, server, standby ─▶ mount ─┤
-//!  Ceph: mon, mgr, 3 OSDs, MDS ─▶ ceph-fuse ─────┴▶ `calls` ─▶ rows ─▶ ratios against the goals
+//!  ext4, the limit ──────────────────────────────────┐
+//!  Nacre: mon, 3 OSDs, server, standby ─▶ mount ─────┤
+//!  Ceph: mon, mgr, 3 OSDs, MDS ─▶ ceph-fuse ─────────┼▶ `calls` ─▶ rows ─▶ ratios against the goals
+//!  Ceph: mon, mgr, 3 OSDs; Nacre: 2 servers ─▶ mount ─┘
 //! ```
 //! What large reads and writes attain is beside the same in objects, without a file system; what a listing asks of
 //! the server is counted.
@@ -64,6 +65,10 @@ pub fn run(site: &mut Site) -> Result<()> {
         let ratio = ours[row] / theirs[row];
         let what = format!("{row}: of what CephFS takes, Nacre takes (goal: {goal} times less)");
         site.figures.at_most(100.0 / goal, &what, ratio * 100.0, "%");
+    }
+    // The same servers and mount with Ceph's objects: what is left are Ceph's own costs.
+    for (row, found) in on_ceph(site, &archive)?.rows {
+        site.figures.note(&format!("{row}: Nacre on Ceph, of CephFS"), found / theirs[row] * 100.0, "%");
     }
     Ok(())
 }
@@ -126,7 +131,17 @@ fn cephfs(site: &mut Site, archive: &Path) -> Result<Found> {
     let mut calls = Calls { folder: Some(&folder), mount: &mount, requests: None, note: &mut note };
     let found = calls.all(archive).context("CephFS")?;
     ceph::down(&dir)?;
+    fs::remove_dir_all(&dir).context("removing what it had")?;
     Ok(found)
+}
+
+fn on_ceph(site: &mut Site, archive: &Path) -> Result<Found> {
+    let (_ceph, cluster) = mounted::serve_on_ceph(site)?;
+    let (place, folder) = (site.dir.join("mount-on-ceph"), site.dir.clone());
+    let mount = || Ok(Box::new(Mount::new(&cluster, &place)?) as Box<dyn Mounted>);
+    let mut note = |what: &str, found, unit| site.figures.note(&format!("Nacre on Ceph: {what}"), found, unit);
+    let mut calls = Calls { folder: Some(&folder), mount: &mount, requests: None, note: &mut note };
+    calls.all(archive).context("Nacre on Ceph")
 }
 
 /// Mounts CephFS with its own program.
