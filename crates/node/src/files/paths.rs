@@ -219,17 +219,21 @@ impl FileSystem {
 
     /// The attributes of what a path leads to; a link is followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
-        self.attributes(bytes(&path), true)
+        self.attributes(bytes(&path), true, |ino| FsCall::Stat { ino })
+    }
+    /// The same, without a word to the file's writers: see [`OpenFile::metadata_lite`].
+    pub fn metadata_lite(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
+        self.attributes(bytes(&path), true, |ino| FsCall::StatLite { ino })
     }
     /// The same; a link is not followed.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
-        self.attributes(bytes(&path), false)
+        self.attributes(bytes(&path), false, |ino| FsCall::Stat { ino })
     }
-    fn attributes(&self, path: Vec<u8>, follow: bool) -> Call<'_, Inode> {
+    fn attributes(&self, path: Vec<u8>, follow: bool, stat: fn(Ino) -> FsCall) -> Call<'_, Inode> {
         call(async move {
             let look = async {
                 let ino = self.walk(&path, follow).await?.there()?;
-                Ok(self.names(FsCall::Stat { ino }).await.and_then(node)?.inode)
+                Ok(self.names(stat(ino)).await.and_then(node)?.inode)
             };
             look.await.map_err(failed("look at", &path))
         })
