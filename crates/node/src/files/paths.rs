@@ -42,12 +42,16 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Made empty; wants `write`.
     pub truncate: bool,
+    /// It is kept, and written later, also while other clients write it, as long as all who have it
+    /// open in this client want that (`O_LAZY`): [`OpenFile::propagate`] and
+    /// [`OpenFile::synchronize`] say when what was written is seen.
+    pub lazy: bool,
     /// Rights of a file that is made: the low twelve bits of `st_mode`.
     pub mode: u16,
 }
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { write: false, create: false, exclusive: false, truncate: false, mode: 0o644 }
+        Self { write: false, create: false, exclusive: false, truncate: false, lazy: false, mode: 0o644 }
     }
 }
 
@@ -164,7 +168,7 @@ impl FileSystem {
         call(async move { self.open_at(&path, options).await.map_err(failed("open", &path)) })
     }
     async fn open_at(&self, path: &[u8], options: OpenOptions) -> Result<OpenFile, u16> {
-        let OpenOptions { write, create, exclusive, truncate, mode } = options;
+        let OpenOptions { write, create, exclusive, truncate, lazy, mode } = options;
         if (create || truncate) && !write || exclusive && !create {
             return Err(EINVAL);
         }
@@ -176,7 +180,10 @@ impl FileSystem {
             }
             place => self.names(FsCall::Open { ino: place.there()?, write }).await.and_then(node)?,
         };
-        let file = OpenFile::new(self.clone(), node.inode.ino, write);
+        let mut file = OpenFile::new(self.clone(), node.inode.ino, write);
+        if lazy {
+            file.become_lazy().await?;
+        }
         if truncate && node.inode.size > 0 {
             file.resize(0).await?;
         }
