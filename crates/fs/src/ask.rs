@@ -79,6 +79,36 @@ pub enum Ask {
         /// Which.
         ino: Ino,
     },
+    /// One open of a file wants to be kept and written later also while other clients write the
+    /// file, or does not want that any more: to be said before the open is closed. It is so while
+    /// all opens of the file in this client want it.
+    Lazy {
+        /// Which.
+        ino: Ino,
+        /// It wants that.
+        lazy: bool,
+    },
+    /// Waits until all that this client wrote there before is in objects, and the server knows how
+    /// large the file is. Else as [`Self::Sync`]; what is outside of the range may be written, too.
+    Propagate {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The same; then what is kept of these bytes is forgotten, if others may have written them:
+    /// reads that begin later see what others have propagated before this began. What could not be
+    /// written is an error here, and of the next [`Self::Propagate`] or [`Self::Sync`] as well.
+    Synchronize {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// Waits until all that was done to a file or directory, or to anything, is safe.
     Sync {
         /// Which; `None`: everything.
@@ -124,6 +154,9 @@ impl Ask {
             | Self::Extend { ino, .. }
             | Self::Seek { ino, .. }
             | Self::Failed { ino }
+            | Self::Lazy { ino, .. }
+            | Self::Propagate { ino, .. }
+            | Self::Synchronize { ino, .. }
             | Self::UnlockAll { ino, .. } => Some(rank_of(*ino)),
             Self::Lock { lock, .. } | Self::Unlock { lock } => Some(rank_of(lock.ino)),
             Self::Sync { ino } => ino.map(rank_of),

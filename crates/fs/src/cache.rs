@@ -212,6 +212,17 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.lose(ino);
         self.settle(ino);
     }
+    /// The same of a range.
+    pub fn drop_clean_of(&mut self, ino: Ino, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        for index in self.known(ino, indexes::<BLOCK>(&range)) {
+            self.edit(ino, index, |block| block.drop_clean(within::<BLOCK>(index, &range)));
+        }
+        self.lose(ino);
+        self.settle(ino);
+    }
     /// Forgets all data of a file. Runs in flight are still to be ended.
     pub fn forget(&mut self, ino: Ino) {
         for index in self.known(ino, 0..=u64::MAX) {

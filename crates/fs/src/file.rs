@@ -89,6 +89,12 @@ pub(crate) struct File {
     pub cap: FsCap,
     /// The size is known since that, or since it has the file alone: until the end of both no other client changes it.
     pub is_fresh: bool,
+    /// Its size was told since the last grant: it has not become shorter since.
+    pub is_sized: bool,
+    /// So many of its opens are lazy.
+    pub lazy: u32,
+    /// Something may be kept, or dirty, for lazy opens that is not for others (`fs/lazy.rs`).
+    pub keeps_lazily: bool,
     /// Counts grants.
     pub grants: u64,
     /// The server wants it back down to this, and an answer to that number.
@@ -176,6 +182,9 @@ impl File {
             telling_to: 0,
             cap: FsCap::Nothing {},
             is_fresh: false,
+            is_sized: false,
+            lazy: 0,
+            keeps_lazily: false,
             grants: 0,
             recall: None,
             writes: 0,
@@ -207,13 +216,16 @@ impl File {
             self.data_told = inode.data_to();
             self.stale_to = inode.stale_to();
             self.data_safe = if self.unsafe_by.is_some() { self.data_safe.min(self.data_told) } else { self.data_told };
-            self.size = if self.knows_more() || self.telling > 0 { self.size.max(inode.size) } else { inode.size };
+            let knows_more = self.knows_more() || self.telling > 0;
+            // Had another client cut it off since that was written, it would be told.
+            let own = if knows_more { self.size } else { self.written_to };
+            self.size = own.max(inode.size);
         }
     }
     /// What was not written, or what the server had not taken, is lost: what is known of it is what
     /// the server says next.
     pub fn abandon(&mut self) {
-        (self.dirty, self.change, self.is_fresh) = (None, 0, false);
+        (self.dirty, self.change, self.is_fresh, self.is_sized) = (None, 0, false, false);
         (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
         self.made = Made::Known;
         self.flushes.clear();
@@ -399,6 +411,22 @@ impl File {
             queue.push_front(rank_of(ino), call, ask);
         }
     }
+    /// Whether it is kept and written later, though others write it as well: all who have it open
+    /// here want that.
+    pub fn is_lazy(&self) -> bool {
+        let opens: u32 = [0, 1].iter().map(|way| self.opens[*way].saturating_sub(self.closing[*way])).sum();
+        let may = self.cap == FsCap::Sync {} && self.alone != Alone::Yes;
+        may && self.lazy > 0 && self.lazy >= opens
+    }
+    /// Whether what is known of its size is enough for that: what it has grown by since, a read
+    /// finds when it comes there.
+    pub fn suffices_lazily(&self, ask: &Ask) -> bool {
+        let is_within = match ask {
+            Ask::Read { offset, length, .. } => offset.saturating_add(u64::from(*length)) <= self.size,
+            ask => matches!(ask, Ask::Write { .. }),
+        };
+        self.is_sized && is_within
+    }
     /// Whether something of it is under way, or its server has not been told all.
     pub fn is_busy(&self) -> bool {
         self.writes > 0
@@ -432,8 +460,9 @@ impl File {
         }
         if self.knows_more() {
             node.inode.size = self.size;
-        } else if self.telling > 0 {
-            node.inode.size = node.inode.size.max(self.size);
+        } else {
+            let own = if self.telling > 0 { self.size } else { self.written_to };
+            node.inode.size = node.inode.size.max(own);
         }
     }
     /// Its times are set by a caller, with the request that has this number: what was written before says nothing
@@ -446,10 +475,11 @@ impl File {
         self.telling_time = FS_LARGER_ONLY;
     }
 
-    /// The server grants more; `fresh`: what was said with it is how the file is now.
-    pub fn grant(&mut self, cap: FsCap, fresh: bool, next: u64) {
+    /// The server grants more; `fresh`: what was said with it is how the file is now. Whether
+    /// that is more than it had.
+    pub fn grant(&mut self, cap: FsCap, fresh: bool, next: u64) -> bool {
         if self.recall.is_some() || cap <= self.cap {
-            return;
+            return false;
         }
         if self.cap.buffers() {
             // The same, with more room.
@@ -461,11 +491,13 @@ impl File {
             // Who has it alone knows what it is like.
             self.is_fresh = fresh || (self.is_fresh && self.alone == Alone::Yes);
             self.grants += 1;
+            self.is_sized = false;
             if cap.is_shared() {
                 let waiting = self.waiting.iter().filter(|(_, ask)| ask.of_data().is_some());
                 self.first = waiting.map(|(call, _)| *call).collect();
             }
         }
+        true
     }
     /// It keeps no more than that.
     pub fn lower(&mut self, cap: FsCap) {
@@ -473,6 +505,7 @@ impl File {
             self.cap = cap;
             self.is_fresh &= cap >= FsCap::Cache {} || self.alone == Alone::Yes;
             self.flushed_to = 0;
+            self.is_sized = false;
         }
     }
     /// What to say of it to a server; it has no more than that from then on.

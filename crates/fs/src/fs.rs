@@ -14,6 +14,7 @@
 //! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
 //! * `growing`: below quotas; `fullness`: what the cluster has room for;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
+//! * `lazy`: files that several write, and whose programs say when they want to see that;
 //! * `exclusive`: writes of files that others have open, too, and must do nothing with; `locking`: advisory locks;
 //! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made and removed here;
 //! * `lending`: attributes that the kernel keeps;
@@ -35,12 +36,15 @@ mod foretelling;
 mod fullness;
 mod growing;
 mod holes;
+mod lazy;
 mod leaving;
 mod lending;
 mod locking;
 mod looking_ahead;
 #[cfg(test)]
 mod ranks_test;
+#[cfg(test)]
+mod stat_lite_test;
 #[cfg(test)]
 pub(crate) mod testing;
 mod zeroing;
@@ -78,6 +82,7 @@ use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAgain, FsAnswer, FsCall, FsCap, FsNode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Linux' numbers for what POSIX calls these.
@@ -166,6 +171,8 @@ enum Purpose {
     Growing(Ino),
     /// How large a file is and when it was written, for which no one waits.
     Told(Ino),
+    /// The same, and a caller waits for it: which bytes are forgotten then.
+    Propagated(CallId, Ino, Option<Range<u64>>),
     /// The same, for others who look.
     Said,
     /// Callers that may come: names of this.
@@ -560,12 +567,15 @@ impl Fs {
             // Its call goes on at another rank.
             None => return,
         };
-        if let Some(Purpose::Told(ino) | Purpose::Closed(_, ino, _)) = &purpose
+        if let Some(Purpose::Told(ino) | Purpose::Propagated(_, ino, _) | Purpose::Closed(_, ino, _)) = &purpose
             && let Some(file) = self.files.get_mut(ino)
         {
             file.end_telling();
         }
-        self.learn(&answer);
+        // What `statlite` is told may be older than what the file's writers know.
+        if !matches!(asked, FsCall::StatLite { .. }) {
+            self.learn(&answer);
+        }
         if let (Some(Purpose::Resized(_, ino)), FsAnswer::Node { .. }) = (&purpose, &answer)
             && let Some(file) = self.files.get_mut(ino)
         {
@@ -635,6 +645,10 @@ impl Fs {
             Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
             Some(Purpose::Told(ino)) => {
                 self.told(ino, given, out);
+            }
+            Some(Purpose::Propagated(call, ino, forgets)) => {
+                self.told(ino, given, out);
+                self.propagated(call, ino, forgets);
             }
             Some(Purpose::Foretold(ino, number)) => self.foretold(ino, number, given),
             Some(Purpose::Here { dir, made }) => self.done_here(dir, made, given, out),
@@ -733,6 +747,11 @@ impl Fs {
             Ask::CancelLock { wait } => self.cancel(call, wait, out),
             Ask::Names(names) => self.names(call, names, out),
             Ask::Sync { ino } => self.sync(call, ino, out),
+            Ask::Lazy { ino, lazy } => self.set_lazy(call, ino, lazy),
+            Ask::Propagate { ino, .. } => self.propagate(call, ino, None, out),
+            Ask::Synchronize { ino, offset, length } => {
+                self.propagate(call, ino, Some(offset..offset.saturating_add(length)), out);
+            }
             Ask::Room => self.wait_for_news_of_room(call),
         }
     }

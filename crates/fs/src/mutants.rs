@@ -19,4 +19,6 @@ nacre_types::planted_bugs! {
     GivenBackReading,
     /// Others go on before what was answered is in objects.
     EarlyUnwritten,
+    /// Who synchronizes a file that it keeps lazily keeps what it had.
+    SynchronizedKept,
 }

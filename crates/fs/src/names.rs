@@ -116,7 +116,10 @@ impl Names {
     pub fn answer(&mut self, lasts: &impl Fn(Ino) -> bool, now: Time, call: &FsCall) -> Option<FsAnswer> {
         match call {
             FsCall::Lookup { dir, name } => self.lookup(lasts, now, *dir, name),
-            FsCall::Stat { ino } => self.node(lasts, now, *ino).map(|node| FsAnswer::Node { node, made: false }),
+            // What is kept is true, and so good enough for who wants less.
+            FsCall::Stat { ino } | FsCall::StatLite { ino } => {
+                self.node(lasts, now, *ino).map(|node| FsAnswer::Node { node, made: false })
+            }
             FsCall::List { dir, after, bytes_max } => self.list(lasts, *dir, *after, *bytes_max),
             _ => None,
         }
@@ -279,6 +282,10 @@ impl Names {
         self.make_room();
     }
     fn learned(&mut self, now: Time, call: &FsCall, answer: &FsAnswer, keep: bool) {
+        if let FsCall::StatLite { .. } = call {
+            // What is kept is newer, or as new.
+            return;
+        }
         if let FsAnswer::Failed { errno } = answer {
             // Nothing has changed, as far as is known.
             if let FsCall::Lookup { dir, name } = call {

@@ -1,13 +1,13 @@
 //! The kernel's requests: each becomes one call, and is replied to when that ends.
 //!
-//! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more:
-//! `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
+//! `access` is never asked: the kernel checks rights itself (`default_permissions`).
 
 use crate::caller::Caller;
 use crate::calls::{self, Allocate, New, Wanted};
 use crate::client::Files;
 use crate::following::follow;
 use crate::kept::Kept;
+use crate::lazy::{LAZYIO, Lazy};
 use crate::listing::{self, Form};
 use crate::locks::{self, Locks};
 use crate::room::{BLOCK, Room};
@@ -16,9 +16,9 @@ use crate::{answers, attr, xattr};
 use bytes::Bytes;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use nacre_fs::{Ask, Outcome};
 use nacre_types::Ino;
@@ -41,7 +41,7 @@ use std::time::{Duration, SystemTime};
 const ENTRY_TTL: Duration = Duration::ZERO;
 /// A number is never given twice: an inode's generation says nothing.
 const GENERATION: Generation = Generation(0);
-/// Nothing is kept per open file.
+/// Nothing is kept per open directory.
 const HANDLE: FileHandle = FileHandle(0);
 
 /// Largest write in bytes, and what the kernel reads ahead at most.
@@ -59,6 +59,7 @@ pub struct Gateway<F> {
     asks: [Arc<AtomicU32>; 2],
     locks: Locks,
     set_ids: Arc<SetIds>,
+    lazy: Arc<Lazy>,
     /// How the kernel is to treat files that are opened.
     how: FopenFlags,
     /// Dropped with this: the holder of its other end learns that the session has ended.
@@ -69,8 +70,8 @@ impl<F: Files + Clone> Gateway<F> {
     /// One for a session; `ended` is dropped with it.
     pub fn new(files: F, kept: Arc<Kept>, ended: Sender<Infallible>) -> Self {
         let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
-        let (locks, set_ids) = (Locks::default(), Arc::default());
-        Self { files, kept, asks, locks, set_ids, how: FopenFlags::empty(), _ended: ended }
+        let (locks, set_ids, lazy) = (Locks::default(), Arc::default(), Arc::default());
+        Self { files, kept, asks, locks, set_ids, lazy, how: FopenFlags::empty(), _ended: ended }
     }
 
     fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
@@ -382,9 +383,43 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     fn open(&self, by: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         follow(by);
         let (open, how) = (FsCall::Open { ino: number(ino), write: calls::writes(flags) }, self.how);
+        let (files, handle, is_lazy) = (self.files.clone(), self.lazy.handle(), self.lazy.has(number(ino)));
         self.names(open, move |outcome| match answers::done(outcome) {
-            Ok(()) => reply.opened(HANDLE, how),
+            Ok(()) if is_lazy => {
+                let all = Ask::Synchronize { ino: number(ino), offset: 0, length: u64::MAX };
+                // What could not be written the program that wrote it is told, by `fsync`.
+                files.ask(all, move |_| reply.opened(handle, how));
+            }
+            Ok(()) => reply.opened(handle, how),
             Err(why) => reply.error(why),
+        });
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        let ino = number(ino);
+        if command != LAZYIO || handle == HANDLE {
+            return reply.error(Errno::ENOTTY);
+        }
+        if !self.lazy.begin(handle, ino) {
+            return reply.ioctl(0, &[]);
+        }
+        let lazy = Arc::clone(&self.lazy);
+        self.files.ask(Ask::Lazy { ino, lazy: true }, move |outcome| match answers::done(outcome) {
+            Ok(()) => reply.ioctl(0, &[]),
+            Err(why) => {
+                lazy.end(handle);
+                reply.error(why);
+            }
         });
     }
 
@@ -401,13 +436,13 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         follow(by);
         let new = New { umask, ..New::plain(FileKind::File {}, mode, owner(by)) };
         let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
-        let (kept, set_ids) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids));
+        let (kept, set_ids, handle) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids), self.lazy.handle());
         self.names(new.call(number(parent), calls::name(name), open), move |outcome| match answers::node(outcome) {
             Ok(node) => {
                 kept.looked_up(node.inode.ino);
                 set_ids.note(&node.inode);
                 // The library has one time for the name and the attributes: the name's.
-                reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, HANDLE, how);
+                reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, handle, how);
             }
             Err(why) => reply.error(calls::taken(why, flags)),
         });
@@ -565,7 +600,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         &self,
         _: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         flags: OpenFlags,
         owner: Option<LockOwner>,
         _: bool,
@@ -576,6 +611,9 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             && self.locks.take(ino, owner)
         {
             self.files.ask(Ask::UnlockAll { ino, owner }, |_| {});
+        }
+        if self.lazy.end(handle) {
+            self.files.ask(Ask::Lazy { ino, lazy: false }, |_| {});
         }
         self.empty(
             Ask::Names(FsCall::Close { ino, write: calls::writes(flags), size: 0, mtime: Stamp::default() }),

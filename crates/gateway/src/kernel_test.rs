@@ -196,7 +196,11 @@ impl Files for Memory {
                         state.names(&wrote).map(|_| Given::Done)
                     }
                     Ask::Seek { ino, offset, hole } => state.seek(ino, offset, hole),
-                    Ask::Sync { .. } | Ask::Failed { .. } => Ok(Given::Done),
+                    Ask::Sync { .. }
+                    | Ask::Failed { .. }
+                    | Ask::Lazy { .. }
+                    | Ask::Propagate { .. }
+                    | Ask::Synchronize { .. } => Ok(Given::Done),
                     Ask::Room => Ok(Given::Room(Some(ROOM))),
                 }
             };

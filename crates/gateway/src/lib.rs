@@ -38,6 +38,7 @@ mod gateway;
 mod kept;
 #[cfg(test)]
 mod kernel_test;
+mod lazy;
 mod listing;
 mod locks;
 mod mount;

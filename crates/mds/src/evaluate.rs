@@ -259,7 +259,7 @@ impl Run<'_> {
                 let inode = self.resolve(&entry)?;
                 Ok(self.shown(inode, false))
             }
-            FsCall::Stat { ino } => {
+            FsCall::Stat { ino } | FsCall::StatLite { ino } => {
                 let inode = self.inode(*ino)?;
                 Ok(self.shown(inode, false))
             }

@@ -883,7 +883,7 @@ impl Mds {
         }
         self.forget_before_writing(client, file, &mut after);
         self.caps_concluded(client, request, matches!(reply.answer, FsAnswer::Failed { .. }));
-        if !matches!(request.call, FsCall::Unlink { .. }) {
+        if !matches!(request.call, FsCall::Unlink { .. } | FsCall::StatLite { .. }) {
             self.note_home(client, &mut reply.answer);
         }
         let Some(session) = self.sessions.get_mut(&client) else { return };

@@ -104,6 +104,34 @@ fn a_name_is_looked_up_without_its_writer() {
     assert!(!is_kept, "it may be larger");
 }
 
+/// `statlite`: a writer that does not answer held up each look at its file for 10 s. Who looks so
+/// is shown what that one has said before, and may not keep it.
+#[test]
+fn who_wants_no_exact_size_is_told_without_its_writer() {
+    let mut two = Two::new();
+    let (ino, _) = two.make_open(ANNA, 1);
+    two.settle();
+    let lite = |two: &mut Two, number| {
+        two.ask(BERT, number, FsCall::StatLite { ino });
+        two.settle();
+        let size = two.inode(BERT, number).expect("it waits for no one").size;
+        let reply = two.reply(BERT, number).expect("answered");
+        let home = reply.answer.nodes().next().expect("a node").home;
+        assert_eq!((reply.keep, &reply.shares, home), (false, &vec![], None), "it may be larger");
+        size
+    };
+    assert_eq!((lite(&mut two, 1), two.told(ANNA)), (0, vec![]));
+    two.ask(BERT, 2, FsCall::Stat { ino });
+    two.settle();
+    let [news] = two.told(ANNA)[..] else { panic!("one question") };
+    two.comply(ANNA, 2, news, 777, false);
+    two.settle();
+    assert_eq!((lite(&mut two, 3), two.told(ANNA)), (777, vec![]), "as she told last");
+    two.ask(ANNA, 3, FsCall::Wrote { ino, size: 888, mtime: Stamp(6) });
+    two.settle();
+    assert_eq!(lite(&mut two, 4), 888);
+}
+
 /// What another one writes while a file is cut off would be removed with it.
 #[test]
 fn a_file_is_cut_off_while_others_do_nothing_with_it() {

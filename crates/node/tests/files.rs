@@ -381,3 +381,52 @@ fn programs_use_paths_as_in_the_standard_library() {
     assert_eq!(lengths, [Some(8), Some(3 << 20)]);
     one.sync_all().wait().expect("all is safe");
 }
+
+/// CEPH-11: programs that share a file and order their accesses themselves keep its data, and write
+/// later, though several write it.
+#[test]
+fn who_writes_a_file_lazily_says_when_others_are_to_see_it() {
+    const ALL: u64 = u64::MAX;
+    let home = Home::new("files-lazy", 1);
+    let (one, other) = (home.client(), home.client());
+    let options = OpenOptions { write: true, create: true, lazy: true, ..OpenOptions::default() };
+    let open = |fs: &FileSystem| fs.open_with("shared", options).wait().expect("it is opened");
+    let (a, b) = (open(&one), open(&other));
+    a.write_at(0, vec![1; 8192]).wait().expect("it is kept");
+    a.propagate(0, ALL).wait().expect("others may see it");
+    assert_eq!(b.read_at(0, 9000).wait().expect("it reads"), vec![1; 8192]);
+    a.write_at(0, vec![2; 100]).wait().expect("it is kept");
+    a.propagate(0, 100).wait().expect("others may see it");
+    assert_eq!(b.read_at(0, 100).wait().expect("it reads"), vec![1; 100], "it has that already");
+    b.synchronize(0, 4096).wait().expect("it forgets that");
+    assert_eq!(b.read_at(0, 200).wait().expect("it reads"), [vec![2; 100], vec![1; 100]].concat());
+    // Different bytes of one block.
+    a.write_at(200, vec![3; 10]).wait().expect("it is kept");
+    b.write_at(210, vec![4; 10]).wait().expect("it is kept");
+    assert_eq!(b.read_at(200, 20).wait().expect("it reads"), [vec![1; 10], vec![4; 10]].concat(), "its own at once");
+    a.propagate(200, 10).wait().expect("others may see it");
+    b.synchronize(200, 20).wait().expect("both");
+    a.synchronize(200, 20).wait().expect("both");
+    for file in [&a, &b] {
+        assert_eq!(file.read_at(199, 21).wait().expect("it reads"), [vec![1], vec![3; 10], vec![4; 10]].concat());
+    }
+    // How large it is.
+    b.write_at(20_000, vec![5; 10]).wait().expect("it is kept");
+    assert_eq!(b.metadata().wait().expect("its attributes").size, 20_010, "it knows what it wrote");
+    b.propagate(20_000, 10).wait().expect("others may see it");
+    assert_eq!(a.metadata().wait().expect("its attributes").size, 20_010);
+    assert_eq!(a.metadata_lite().wait().expect("its attributes").size, 20_010);
+    assert_eq!(one.metadata_lite("shared").wait().expect("its attributes").size, 20_010);
+    assert_eq!(a.read_at(20_000, 99).wait().expect("it reads"), vec![5; 10]);
+    // One who does not want that ends it for its client.
+    a.write_at(0, vec![6; 10]).wait().expect("it is kept");
+    b.synchronize(0, ALL).wait().expect("it forgets all");
+    b.read_at(0, 10).wait().expect("it reads");
+    let strict = one.open_file("shared").wait().expect("it is opened");
+    assert_eq!(strict.read_at(210, 1).wait().expect("it reads"), vec![4]);
+    b.synchronize(0, ALL).wait().expect("it forgets all");
+    assert_eq!(b.read_at(0, 11).wait().expect("it reads"), [vec![6; 10], vec![2]].concat(), "it was written for that");
+    b.write_at(1, vec![7]).wait().expect("it is kept");
+    b.close().wait().expect("all is written");
+    assert_eq!(strict.read_at(0, 3).wait().expect("it reads"), vec![6, 7, 6]);
+}

@@ -32,11 +32,11 @@ impl Fs {
             Ask::Names(FsCall::Set { ino, changes }) => self.foretell(*ino, changes),
             Ask::Names(call @ (FsCall::Make { .. } | FsCall::Unlink { .. })) => self.do_here(call).ok(),
             Ask::Names(names) => self.names_at_once(names),
-            Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length),
-            Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data),
+            Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length, &ask),
+            Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data, &ask),
             Ask::Append { ino, data } => {
                 let size = self.files.get(ino).map_or(0, |file| file.size);
-                self.write_at_once(*ino, size, data)
+                self.write_at_once(*ino, size, data, &ask)
             }
             Ask::Failed { ino } => Some(self.failed(*ino)),
             _ => None,
@@ -79,12 +79,26 @@ impl Fs {
 
     /// A file that this client has as it is, with nothing in the way.
     pub(super) fn kept(&self, ino: Ino, cap: FsCap) -> Option<&File> {
-        let file = self.files.get(&ino).filter(|file| file.cap >= cap && file.is_fresh)?;
-        let free = !file.resizing && file.recall.is_none() && file.waiting.is_empty() && !self.locking.has_lost(ino);
-        free.then_some(file)
+        self.files.get(&ino).filter(|file| file.cap >= cap && file.is_fresh && self.is_free(ino, file))
     }
-    fn read_at_once(&mut self, ino: Ino, offset: u64, length: u32) -> Option<Outcome> {
-        let file = self.kept(ino, FsCap::Cache {})?;
+    fn is_free(&self, ino: Ino, file: &File) -> bool {
+        !file.resizing && file.recall.is_none() && file.waiting.is_empty() && !self.locking.has_lost(ino)
+    }
+    /// The same of one that is kept for lazy opens, or may be from now on, as far as its size
+    /// matters for that.
+    fn kept_lazily(&mut self, ino: Ino, ask: &Ask) -> bool {
+        let is_it = |file: &File| file.is_lazy() && file.exclusive.is_empty() && file.suffices_lazily(ask);
+        let is_kept = self.files.get(&ino).is_some_and(|file| is_it(file) && self.is_free(ino, file));
+        if is_kept && let Some(file) = self.files.get_mut(&ino) {
+            file.keeps_lazily = true;
+        }
+        is_kept
+    }
+    fn read_at_once(&mut self, ino: Ino, offset: u64, length: u32, ask: &Ask) -> Option<Outcome> {
+        if self.kept(ino, FsCap::Cache {}).is_none() && !self.kept_lazily(ino, ask) {
+            return None;
+        }
+        let file = self.files.get(&ino)?;
         let end = file.end_of_read(offset, length);
         if offset >= end {
             return Some(Ok(Given::Data(Vec::new())));
@@ -93,8 +107,11 @@ impl Fs {
         self.go_on_reading(ino, offset..end);
         Some(Ok(Given::Data(data)))
     }
-    fn write_at_once(&mut self, ino: Ino, offset: u64, data: &Bytes) -> Option<Outcome> {
-        let file = self.kept(ino, FsCap::Bounded { room: 0 }).filter(|file| !file.asks_room)?;
+    fn write_at_once(&mut self, ino: Ino, offset: u64, data: &Bytes, ask: &Ask) -> Option<Outcome> {
+        if self.kept(ino, FsCap::Bounded { room: 0 }).is_none() && !self.kept_lazily(ino, ask) {
+            return None;
+        }
+        let file = self.files.get(&ino).filter(|file| !file.asks_room)?;
         let end = offset.saturating_add(data.len() as u64);
         let fills = self.cache.untaken_of(ino) + data.len() as u64 >= u64::from(file.layout.object);
         let room = self.cache.dirty() < self.config.dirty_max as u64 && self.throttled.is_empty();

@@ -22,11 +22,8 @@ impl Fs {
         for news in caps.items {
             if news.number == 0 {
                 // What was granted before a greeting the greeting has given back.
-                if self.sessions.is_open(rank)
-                    && let Some(file) = self.files.get_mut(&news.ino)
-                {
-                    file.grant(news.cap, false, self.sessions.next());
-                    self.settle(news.ino, out);
+                if self.sessions.is_open(rank) {
+                    self.grant(news.ino, news.cap, false, out);
                 }
                 continue;
             }
@@ -56,11 +53,16 @@ impl Fs {
     /// Answers say what may be done with what they open.
     pub(super) fn on_grants(&mut self, grants: &[FsGrant], fresh: bool, out: &mut Vec<Output>) {
         for FsGrant { ino, cap } in grants {
-            if let Some(file) = self.files.get_mut(ino) {
-                file.grant(*cap, fresh, self.sessions.next());
-                self.settle(*ino, out);
-            }
+            self.grant(*ino, *cap, fresh, out);
         }
+    }
+    fn grant(&mut self, ino: Ino, cap: FsCap, fresh: bool, out: &mut Vec<Output>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        if file.grant(cap, fresh, self.sessions.next()) && std::mem::take(&mut file.keeps_lazily) {
+            // Others may have written it since it was read.
+            self.cache.drop_clean(ino);
+        }
+        self.settle(ino, out);
     }
 
     fn comply(&mut self, ino: Ino, number: u64, out: &mut Vec<Output>) {
@@ -89,6 +91,7 @@ impl Fs {
             file.closes(self.sessions.next());
             file.lower(cap);
             if cap < (FsCap::Cache {}) && !mutant(Mutant::DataKept) {
+                file.keeps_lazily = false;
                 self.cache.drop_clean(ino);
             }
         }
@@ -120,6 +123,7 @@ impl Fs {
             // What has not begun is done in the new session.
             file.alone = Alone::No;
             file.put_back_exclusive(*ino, &mut self.queue);
+            file.keeps_lazily = false;
             self.cache.forget(*ino);
         }
     }

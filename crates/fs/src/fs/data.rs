@@ -3,11 +3,13 @@
 //! ```text
 //!  Nothing ─▶ waits
 //!  Sync    ─▶ how large is it? ─▶ objects; larger? Wrote      what must not meet others' writes: `exclusive`
+//!           all opens lazy? ─▶ as below: `lazy`
 //!  Cache   ─▶ kept? ─▶ what is missing: objects, and what comes after it, ahead of its reader
 //!  Buffer  ─▶ the same; what is written stays here and goes to objects later (`flushing`)
 //! ```
 //! Invariant: what is kept, or is being read to be kept, is of now: it was read since the
-//! capability was granted, and is not used once that has been given back or the lease is over.
+//! capability was granted, and is not used once that has been given back or the lease is over. But
+//! for lazy opens it may be as old as the last time that one of them synchronized.
 
 #[cfg(test)]
 #[path = "data_test.rs"]
@@ -18,7 +20,6 @@ use crate::cache::{Mark, Part};
 use crate::file::{Alone, Made};
 use crate::pieces::{cut, pieces, spans, writes};
 use crate::stream::Keeping;
-use std::ops::Range;
 
 /// What is read from objects to be kept begins and ends at multiples of this, or with the file.
 const BLOCK: u64 = 64 << 10;
@@ -83,9 +84,10 @@ impl Fs {
             return self.queue_exclusive(call, ino, ask, out);
         }
         let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
+        let is_lazy = file.is_lazy();
         let can = match file.cap {
             FsCap::Nothing {} => false,
-            FsCap::Asks {} | FsCap::Sync {} => true,
+            FsCap::Asks {} | FsCap::Sync {} => lease || !is_lazy,
             FsCap::Cache {} => lease && !writes,
             FsCap::Bounded { .. } | FsCap::Buffer {} => lease,
         };
@@ -98,15 +100,21 @@ impl Fs {
         if file.resizing || is_wanted || !can || is_early || is_exclusive {
             return file.waiting.push_back((call, ask));
         }
-        let keeps = file.cap >= FsCap::Cache {};
+        if file.keeps_lazily && file.cap.is_shared() && !is_lazy && !self.ends_lazily(ino, out) {
+            return self.put_off(ino, call, ask);
+        }
+        let file = self.files.get_mut(&ino).expect("just seen");
         // Another client may have made it larger, or shorter.
-        if !(if keeps { file.is_fresh } else { is_sized || knows }) {
+        let suffices = is_sized || knows || (is_lazy && file.suffices_lazily(&ask));
+        if !(if file.cap >= (FsCap::Cache {}) { file.is_fresh } else { suffices }) {
             let sized = Purpose::Sized(call, ask, file.grants);
             if is_first {
                 file.first.insert(call);
             }
             return self.request(FsCall::Stat { ino }, sized, out);
         }
+        let keeps = file.cap >= FsCap::Cache {} || is_lazy;
+        file.keeps_lazily |= is_lazy;
         match ask {
             Ask::Read { offset, length, .. } if keeps => self.read_kept(call, ino, offset, length),
             Ask::Read { offset, length, .. } => self.read(call, ino, offset, length),
@@ -135,9 +143,9 @@ impl Fs {
             && let Some(file) = self.files.get_mut(&ino)
             && file.grants == grant
             && file.recall.is_none()
-            && file.cap >= (FsCap::Cache {})
         {
-            file.is_fresh = true;
+            file.is_sized = true;
+            file.is_fresh |= file.cap >= FsCap::Cache {};
         }
         self.sized.insert(call);
         // What came after it has not begun, or is another caller's.
@@ -420,7 +428,8 @@ impl Fs {
                 return;
             }
         };
-        if self.files.get(&ino).is_some_and(|file| file.grants == grant && file.cap >= FsCap::Cache {}) {
+        let may_keep = |file: &File| file.grants == grant && (file.cap >= FsCap::Cache {} || file.is_lazy());
+        if self.files.get(&ino).is_some_and(may_keep) {
             self.cache.fill(ino, mark, offset, &data);
         }
         for call in readers {

@@ -39,7 +39,11 @@ impl Fs {
     pub(super) fn is_exclusive(&self, ino: Ino, ask: &Ask) -> bool {
         let (Some(file), Ask::Write { offset, data, .. }) = (self.files.get(&ino), ask) else { return false };
         let end = offset.saturating_add(data.len() as u64);
-        file.cap < (FsCap::Cache {}) && spans(&file.layout, *offset, end) && !mutant(Mutant::SpanningUnlocked)
+        // What is written later is no one write anyhow.
+        !file.is_lazy()
+            && file.cap < (FsCap::Cache {})
+            && spans(&file.layout, *offset, end)
+            && !mutant(Mutant::SpanningUnlocked)
     }
 
     /// Takes a write that needs the file alone.

@@ -12,6 +12,9 @@
 //! its objects only: if the client dies, the server looks at these (`mds/probing.rs`). How large the file
 //! is goes to the journal with what comes next.
 //!
+//! A caller that propagates (`lazy`) waits for objects and the server's answer, and not for the
+//! journal.
+//!
 //! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what
 //! cannot be written is an error of the next call that asks.
 
@@ -59,6 +62,16 @@ pub(super) struct Syncing {
     /// What was being written already when it came may have been written over since: that is
     /// flushed then.
     again: bool,
+    until: Until,
+}
+
+/// What a call waits for whose data is in objects.
+#[derive(Clone, Debug)]
+pub(super) enum Until {
+    /// All that was done by then is safe.
+    Safe,
+    /// The server knows how large the file is. What is kept of these bytes is forgotten then.
+    Told(Ino, Option<Range<u64>>),
 }
 
 /// A call whose data is in objects, and waits until what was done by then is safe.
@@ -339,12 +352,16 @@ impl Fs {
 
     pub(super) fn sync(&mut self, call: CallId, ino: Option<Ino>, out: &mut Vec<Output>) {
         self.send_foretold(out);
+        self.sync_until(call, ino, Until::Safe, out);
+    }
+    /// Begins to write what is dirty of a file, or of all, for a call.
+    pub(super) fn sync_until(&mut self, call: CallId, ino: Option<Ino>, until: Until, out: &mut Vec<Output>) {
         let files: Vec<Ino> = match ino {
             Some(ino) => vec![ino],
             None => self.files.keys().copied().collect(),
         };
         let files = files.into_iter().map(|ino| (ino, self.flush_to(ino, out))).collect();
-        self.syncing.push(Syncing { call, ino, files, up_to: self.last_number, again: true });
+        self.syncing.push(Syncing { call, ino, files, up_to: self.last_number, again: true, until });
     }
     /// Begins to write what is dirty of a file; where that ends.
     fn flush_to(&mut self, ino: Ino, out: &mut Vec<Output>) -> u64 {
@@ -372,7 +389,17 @@ impl Fs {
                     continue;
                 }
             }
-            let Syncing { call, ino, files, .. } = syncing;
+            if let Until::Told(ino, _) = &syncing.until
+                && self.files.get(ino).is_some_and(File::is_telling)
+            {
+                self.syncing.push(syncing);
+                continue;
+            }
+            let Syncing { call, ino, files, until, .. } = syncing;
+            if let Until::Told(ino, forgets) = until {
+                self.tell_propagated(call, ino, (files[&ino], forgets), out);
+                continue;
+            }
             if let Some(errno) = self.losses.take(ino) {
                 self.end(call, Err(errno));
                 continue;

@@ -70,6 +70,7 @@ impl Fs {
             | Purpose::Resized(..)
             | Purpose::Extended(..)
             | Purpose::Written(..)
+            | Purpose::Propagated(..)
             | Purpose::Grown(..)
             | Purpose::Sized(..)
             | Purpose::Room(..) => true,

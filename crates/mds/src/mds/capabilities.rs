@@ -4,6 +4,7 @@
 //! ```text
 //!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
 //!  Stat of a file that another client may be writing ─▶ waits until that has said how large it is
+//!  StatLite of one ─▶ answered with what that has said before
 //!  Set of a size or time ─▶ waits until no other client does anything with the file
 //!  Alone ─▶ the same, until its end: a client that appends, or writes to several objects at once
 //! ```
@@ -61,6 +62,11 @@ impl Mds {
                 let waits = self.waits_for_writer(client, request.number, *ino);
                 self.show_told(client, answer);
                 waits
+            }
+            // What writers said last is shown, and none of them is asked.
+            (FsCall::StatLite { .. }, answer) => {
+                self.show_told(client, answer);
+                false
             }
             // These are not for how large a file is, which a kernel asks for when it wants that: who waited here
             // would hold up all that makes names in the directory meanwhile.

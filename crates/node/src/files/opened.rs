@@ -17,12 +17,18 @@ pub struct OpenFile {
     files: FileSystem,
     ino: Ino,
     write: bool,
+    is_lazy: bool,
     is_closed: bool,
 }
 
 impl OpenFile {
     pub(super) const fn new(files: FileSystem, ino: Ino, write: bool) -> Self {
-        Self { files, ino, write, is_closed: false }
+        Self { files, ino, write, is_lazy: false, is_closed: false }
+    }
+    pub(super) async fn become_lazy(&mut self) -> Result<(), u16> {
+        self.files.asked(Ask::Lazy { ino: self.ino, lazy: true }).await?;
+        self.is_lazy = true;
+        Ok(())
     }
     /// Its number, which no other file of the file system has or will have.
     #[must_use]
@@ -66,10 +72,38 @@ impl OpenFile {
     pub fn sync_all(&self) -> Call<'_, ()> {
         self.called("synchronize", async move { self.files.asked(Ask::Sync { ino: Some(self.ino) }).await.map(drop) })
     }
+    /// Waits until all that this client wrote there is in the objects, and the server knows how
+    /// large the file is: what another client reads for the first time then, or after its
+    /// [`Self::synchronize`], has it. Unlike after [`Self::sync_all`], the server's journal may not
+    /// have the size yet. What could not be written is an error here, once.
+    ///
+    /// It is of use where the file is open lazily ([`super::OpenOptions::lazy`]); without that,
+    /// others see each write when it has returned. What was written outside of the range may be
+    /// written, too. Clients that write different bytes of one block do not disturb each other.
+    pub fn propagate(&self, offset: u64, length: u64) -> Call<'_, ()> {
+        let ask = Ask::Propagate { ino: self.ino, offset, length };
+        self.called("propagate", async move { self.files.asked(ask).await.map(drop) })
+    }
+    /// [Propagates](Self::propagate), and forgets what this client keeps of the range: each read
+    /// that begins later sees what others had propagated when this was called. What could not be
+    /// written is an error here, and of the next [`Self::propagate`] or [`Self::sync_all`] as well.
+    pub fn synchronize(&self, offset: u64, length: u64) -> Call<'_, ()> {
+        let ask = Ask::Synchronize { ino: self.ino, offset, length };
+        self.called("synchronize", async move { self.files.asked(ask).await.map(drop) })
+    }
     /// Its attributes.
     pub fn metadata(&self) -> Call<'_, Inode> {
         self.called("look at", async move {
             Ok(self.files.names(FsCall::Stat { ino: self.ino }).await.and_then(node)?.inode)
+        })
+    }
+    /// Its attributes, without a word to its writers (`statlite`): size and times may be as old as
+    /// the last time that a writer told them, everything else is as in [`Self::metadata`] but for
+    /// what a writer that has the file alone changed within the last 0.1 s. No writer is
+    /// interrupted, nor waited for if it does not answer.
+    pub fn metadata_lite(&self) -> Call<'_, Inode> {
+        self.called("look at", async move {
+            Ok(self.files.names(FsCall::StatLite { ino: self.ino }).await.and_then(node)?.inode)
         })
     }
     /// Closes it, and says what has failed so far.
@@ -80,7 +114,14 @@ impl OpenFile {
     pub(super) async fn end(mut self) -> Result<(), u16> {
         self.is_closed = true;
         let failed = self.files.asked(Ask::Failed { ino: self.ino }).await;
+        self.end_lazily();
         self.files.asked(self.closing()).await.and(failed).map(drop)
+    }
+    /// Before the close: others that have it open may not be lazy.
+    fn end_lazily(&self) {
+        if self.is_lazy {
+            self.files.ask(Ask::Lazy { ino: self.ino, lazy: false }, |_| ());
+        }
     }
 
     fn closing(&self) -> Ask {
@@ -98,6 +139,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if !self.is_closed {
+            self.end_lazily();
             self.files.ask(self.closing(), |_| ());
         }
     }

@@ -42,12 +42,16 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Made empty; wants `write`.
     pub truncate: bool,
+    /// It is kept, and written later, also while other clients write it, as long as all who have it
+    /// open in this client want that (`O_LAZY`): [`OpenFile::propagate`] and
+    /// [`OpenFile::synchronize`] say when what was written is seen.
+    pub lazy: bool,
     /// Rights of a file that is made: the low twelve bits of `st_mode`.
     pub mode: u16,
 }
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { write: false, create: false, exclusive: false, truncate: false, mode: 0o644 }
+        Self { write: false, create: false, exclusive: false, truncate: false, lazy: false, mode: 0o644 }
     }
 }
 
@@ -164,7 +168,7 @@ impl FileSystem {
         call(async move { self.open_at(&path, options).await.map_err(failed("open", &path)) })
     }
     async fn open_at(&self, path: &[u8], options: OpenOptions) -> Result<OpenFile, u16> {
-        let OpenOptions { write, create, exclusive, truncate, mode } = options;
+        let OpenOptions { write, create, exclusive, truncate, lazy, mode } = options;
         if (create || truncate) && !write || exclusive && !create {
             return Err(EINVAL);
         }
@@ -176,7 +180,10 @@ impl FileSystem {
             }
             place => self.names(FsCall::Open { ino: place.there()?, write }).await.and_then(node)?,
         };
-        let file = OpenFile::new(self.clone(), node.inode.ino, write);
+        let mut file = OpenFile::new(self.clone(), node.inode.ino, write);
+        if lazy {
+            file.become_lazy().await?;
+        }
         if truncate && node.inode.size > 0 {
             file.resize(0).await?;
         }
@@ -219,17 +226,21 @@ impl FileSystem {
 
     /// The attributes of what a path leads to; a link is followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
-        self.attributes(bytes(&path), true)
+        self.attributes(bytes(&path), true, |ino| FsCall::Stat { ino })
+    }
+    /// The same, without a word to the file's writers: see [`OpenFile::metadata_lite`].
+    pub fn metadata_lite(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
+        self.attributes(bytes(&path), true, |ino| FsCall::StatLite { ino })
     }
     /// The same; a link is not followed.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
-        self.attributes(bytes(&path), false)
+        self.attributes(bytes(&path), false, |ino| FsCall::Stat { ino })
     }
-    fn attributes(&self, path: Vec<u8>, follow: bool) -> Call<'_, Inode> {
+    fn attributes(&self, path: Vec<u8>, follow: bool, stat: fn(Ino) -> FsCall) -> Call<'_, Inode> {
         call(async move {
             let look = async {
                 let ino = self.walk(&path, follow).await?.there()?;
-                Ok(self.names(FsCall::Stat { ino }).await.and_then(node)?.inode)
+                Ok(self.names(stat(ino)).await.and_then(node)?.inode)
             };
             look.await.map_err(failed("look at", &path))
         })

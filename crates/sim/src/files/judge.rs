@@ -249,7 +249,9 @@ impl World {
             FsCall::Lookup { dir, name } => {
                 Some(self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name)).map(Some)))
             }
-            FsCall::Stat { ino } | FsCall::Open { ino, write: true } => Some(self.id(*ino).map(Some)),
+            FsCall::Stat { ino } | FsCall::StatLite { ino } | FsCall::Open { ino, write: true } => {
+                Some(self.id(*ino).map(Some))
+            }
             _ => None,
         }
     }
@@ -710,6 +712,7 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::Usage { .. }
         | FsCall::Lookup { .. }
         | FsCall::Stat { .. }
+        | FsCall::StatLite { .. }
         | FsCall::List { .. } => false,
         // What is there already is opened, or left as it is.
         FsCall::Make { .. } | FsCall::Pin { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),

@@ -45,8 +45,13 @@ impl Kernel {
     pub fn on_begun(&mut self, call: CallId, ask: &Ask) {
         let reads = matches!(
             ask,
-            Ask::Names(FsCall::Stat { .. } | FsCall::Lookup { .. } | FsCall::List { .. } | FsCall::Open { .. })
-                | Ask::Read { .. }
+            Ask::Names(
+                FsCall::Stat { .. }
+                    | FsCall::StatLite { .. }
+                    | FsCall::Lookup { .. }
+                    | FsCall::List { .. }
+                    | FsCall::Open { .. }
+            ) | Ask::Read { .. }
                 | Ask::Seek { .. }
                 | Ask::Sync { .. }
         );

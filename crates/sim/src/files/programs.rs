@@ -129,7 +129,8 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
             };
             if dirs.is_empty() { FsCall::Stat { ino: dir } } else { bound(*rng.pick(&dirs), kind, max) }
         }
-        96..98 => FsCall::Stat { ino: seen.any(rng) },
+        96 => FsCall::StatLite { ino: seen.any(rng) },
+        97 => FsCall::Stat { ino: seen.any(rng) },
         98 if seen.tops.len() > 1 => FsCall::Pin { dir, name, rank: rng.below(seen.tops.len() as u64) as u16 },
         _ => return Ask::Sync { ino: None },
     })

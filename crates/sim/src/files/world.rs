@@ -3,6 +3,7 @@
 use super::data::{Data, Diary};
 use super::judge::Judge;
 use super::kernel::Kernel;
+use super::lazy::{Lazily, Slate};
 use super::log::{Book, Log};
 use super::programs::{self, Own};
 use super::registry::Registry;
@@ -65,6 +66,8 @@ pub struct Report {
     pub data: u64,
     /// Steps of programs with a file to which all append.
     pub appends: u64,
+    /// Steps of programs with a file that several write lazily.
+    pub lazy: u64,
     /// Calls that were answered between two turns.
     pub at_once: u64,
     /// Names that clients made or removed themselves.
@@ -97,6 +100,7 @@ impl Report {
         self.own += other.own;
         self.data += other.data;
         self.appends += other.appends;
+        self.lazy += other.lazy;
         self.at_once += other.at_once;
         self.here += other.here;
         self.above += other.above;
@@ -118,6 +122,7 @@ enum Role {
         own: Own,
         data: Data,
         log: Log,
+        lazily: Lazily,
         seen: programs::Seen,
         calls: BTreeSet<nacre_fs::CallId>,
     },
@@ -248,6 +253,9 @@ struct World {
     relics: Vec<Relic>,
     diary: Diary,
     book: Book,
+    slate: Slate,
+    /// In this run a file is written lazily.
+    lazy: bool,
     faults: bool,
     works: bool,
     /// Directories are given quotas.
@@ -275,6 +283,10 @@ pub fn run(seed: u64, verbose: bool) -> Report {
 /// One in four is repaired now and then.
 const fn is_repaired(seed: u64) -> bool {
     seed % 4 == 3
+}
+/// Of those that have room, one in two.
+const fn is_lazy(seed: u64) -> bool {
+    seed % 2 == 1 && !is_filled(seed)
 }
 /// Two in seven have no room now and then.
 const fn is_filled(seed: u64) -> bool {
@@ -351,6 +363,8 @@ impl World {
             relics: Vec::new(),
             diary: Diary::default(),
             book: Book::default(),
+            slate: Slate::default(),
+            lazy: is_lazy(seed),
             faults: true,
             works: true,
             bounds: matches!(seed % 5, 1 | 3),
@@ -410,9 +424,9 @@ impl World {
         self.slots.iter().all(|slot| {
             slot.and_then(|id| self.nodes.get(&id)).is_some_and(|node| match &node.role {
                 Role::Server(_) => true,
-                Role::Client { calls, own, data, log, fs, .. } => {
+                Role::Client { calls, own, data, log, lazily, fs, .. } => {
                     let waits = !calls.is_empty() || own.is_waiting() || data.is_waiting() || log.is_waiting();
-                    !waits && fs.state() == State::Connected
+                    !waits && !lazily.is_waiting() && fs.state() == State::Connected
                 }
             })
         })
@@ -420,8 +434,9 @@ impl World {
     fn open(&self) -> String {
         let open = |(id, node): (&ClientId, &Node)| match &node.role {
             Role::Server(server) => format!("{id} has {:?}: {server:?}", server.rank()),
-            Role::Client { fs, calls, own, data, log, .. } => {
-                format!("{id} waits for {calls:?}, own: {}, {data:?}, {log:?}, {fs:?}", own.is_waiting())
+            Role::Client { fs, calls, own, data, log, lazily, .. } => {
+                let own = own.is_waiting();
+                format!("{id} waits for {calls:?}, own: {own}, {data:?}, {log:?}, {lazily:?}, {fs:?}")
             }
         };
         self.nodes.iter().map(open).collect::<Vec<_>>().join("; ")
@@ -590,7 +605,7 @@ impl World {
         inputs.push(Input::Tick);
         let mut out = Vec::new();
         let mut ended = Vec::new();
-        if let Role::Client { fs, kernel, own, data, log, seen, calls } = &mut node.role {
+        if let Role::Client { fs, kernel, own, data, log, lazily, seen, calls } = &mut node.role {
             let (mounted, hurries) = (self.rng.one_in(2), self.rng.one_in(2));
             let works = self.works && node.leaving == Leaving::No;
             let looks = if mounted && works { kernel.any(local, &mut self.rng) } else { None };
@@ -630,6 +645,9 @@ impl World {
             if works && self.rng.one_in(4) && !self.fills {
                 log.next(now, &mut self.rng, &mut self.book, &mut begin);
             }
+            if works && self.lazy && self.rng.one_in(2) {
+                lazily.next(now, &mut self.rng, &mut self.slate, &mut begin);
+            }
         }
         self.report.at_once += ended.len() as u64;
         self.on_ended(id, local, &mut node.role, ended);
@@ -642,7 +660,7 @@ impl World {
                 self.report.takeovers += u64::from(!before && server.rank().is_some());
                 server.next_deadline()
             }
-            Role::Client { fs, kernel, own, data, log, .. } => {
+            Role::Client { fs, kernel, own, data, log, lazily, .. } => {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
                 kernel.give_back(local, &mut self.rng, fs, &mut out);
@@ -654,6 +672,7 @@ impl World {
                     self.judge.on_evicted(now, id);
                     data.on_evicted(&mut self.diary);
                     log.on_evicted(&mut self.book);
+                    lazily.on_evicted(&mut self.slate);
                     objects.begin_again(fs.acts_as());
                 }
                 assert_eq!(objects.instance, fs.acts_as(), "an instance ends with an eviction");
@@ -747,7 +766,7 @@ impl World {
     /// Calls of a client's programs have ended.
     fn on_ended(&mut self, id: ClientId, local: Time, role: &mut Role, ended: Vec<(CallId, nacre_fs::Outcome)>) {
         let now = self.schedule.now;
-        let Role::Client { fs, kernel, own, data, log, calls, .. } = role else { return };
+        let Role::Client { fs, kernel, own, data, log, lazily, calls, .. } = role else { return };
         for (call, outcome) in ended {
             self.judge.on_ended(now, id, call, &outcome);
             kernel.on_ended(local, call, &outcome, fs);
@@ -767,6 +786,8 @@ impl World {
                 self.report.data += 1;
             } else if log.on_ended(now, &mut self.book, call, &outcome) {
                 self.report.appends += 1;
+            } else if lazily.on_ended(now, &mut self.slate, call, &outcome) {
+                self.report.lazy += 1;
             } else {
                 assert!(calls.remove(&call), "{id}: a call ends once");
             }
@@ -949,11 +970,12 @@ impl World {
             own.fills = self.fills;
             let dirs: Vec<Ino> = self.tops.iter().map(|top| top.ino).collect();
             let log = Log::new(id, dirs[dirs.len() - 1]);
+            let lazily = Lazily::new(id, dirs[0]);
             let mut data = Data::new(id, dirs);
             data.fills = self.fills;
             let (seen, calls) = (programs::Seen::new(self.tops.clone(), self.bounds), BTreeSet::new());
             let kernel = Kernel::default();
-            Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, seen, calls }
+            Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, lazily, seen, calls }
         };
         let node = Node {
             id,
@@ -979,6 +1001,7 @@ impl World {
         }
         self.diary.on_lost(id, false);
         self.book.on_lost(id);
+        self.slate.on_lost(id, false);
         let slot = self.slots.iter().position(|slot| *slot == Some(id)).expect("each node has a slot");
         self.slots[slot] = None;
         let broken: Vec<_> = self.conns.keys().filter(|(one, other)| *one == id || *other == id).copied().collect();
@@ -1127,6 +1150,7 @@ impl World {
         }
         self.diary.check();
         self.book.check();
+        self.slate.check(&self.memory);
         // What is in directories and journal together, read by one who was not there.
         let (shown, times) = self.read_all();
         let inos: BTreeMap<usize, Ino> = ids.iter().map(|(ino, id)| (*id, *ino)).collect();

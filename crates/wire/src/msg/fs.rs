@@ -522,6 +522,12 @@ pub enum FsCall {
     },
     /// Numbers for inodes that the client will make itself, where the rank delegates directories to it.
     Numbers {},
+    /// Attributes as the server knows them (`statlite`): no writer is asked, so a file's size and
+    /// times are those that its writers told last. The answer is not to be kept.
+    StatLite {
+        /// Whose.
+        ino: Ino,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -551,6 +557,7 @@ wire_enum!(FsCall {
     25 => Usage { ino },
     26 => Grow { ino, size },
     27 => Numbers {},
+    28 => StatLite { ino },
 });
 
 impl FsCall {
@@ -561,6 +568,7 @@ impl FsCall {
             self,
             Self::Lookup { .. }
                 | Self::Stat { .. }
+                | Self::StatLite { .. }
                 | Self::List { .. }
                 | Self::StatFs {}
                 | Self::Flush {}
@@ -598,6 +606,7 @@ impl FsCall {
     pub const fn ino(&self) -> Option<Ino> {
         match self {
             Self::Stat { ino }
+            | Self::StatLite { ino }
             | Self::Usage { ino }
             | Self::Grow { ino, .. }
             | Self::Link { ino, .. }

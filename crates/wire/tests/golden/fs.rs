@@ -260,6 +260,7 @@ fn calls() -> Vec<FsCall> {
         FsCall::Usage { ino },
         FsCall::Grow { ino, size: 83 },
         FsCall::Numbers {},
+        FsCall::StatLite { ino },
     ]
 }
 
