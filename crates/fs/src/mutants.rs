@@ -19,4 +19,8 @@ nacre_types::planted_bugs! {
     GivenBackReading,
     /// Others go on before what was answered is in objects.
     EarlyUnwritten,
+    /// Objects are copied before what is dirty of their file is written.
+    CopiedUnwritten,
+    /// Where the source of a copy has a hole, the target keeps what it had.
+    HoleNotCopied,
 }
