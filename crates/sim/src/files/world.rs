@@ -80,6 +80,8 @@ pub struct Report {
     pub refused: u64,
     /// Operations that were refused since the cluster was full.
     pub full: u64,
+    /// Objects that were copied inside the cluster.
+    pub copied: u64,
 }
 
 impl Report {
@@ -102,6 +104,7 @@ impl Report {
         self.across += other.across;
         self.refused += other.refused;
         self.full += other.full;
+        self.copied += other.copied;
     }
 }
 
@@ -856,16 +859,25 @@ impl World {
                     | SubOp::Create { .. }
                     | SubOp::SetAttr { .. }
                     | SubOp::OmapSet { .. }
+                    | SubOp::CopyFrom { .. }
             )
         };
+        let copied = operation.ops.iter().find_map(|op| match op {
+            SubOp::CopyFrom { source } => Some(source),
+            _ => None,
+        });
         let is_urgent = operation.flags & op_flag::FULL_OK != 0;
         if self.schedule.now >= self.full_until || is_urgent || !operation.ops.iter().any(takes_room) {
-            return self.memory.perform(operation);
+            let done = self.memory.perform(operation);
+            self.report.copied += u64::from(copied.is_some() && done.is_ok());
+            return done;
         }
         // What it asserts comes first.
         let mut beside = Memory::default();
-        let key = (operation.pool, operation.object.clone());
-        beside.all.extend(self.memory.all.get(&key).map(|object| (key, object.clone())));
+        for name in [Some(&operation.object), copied].into_iter().flatten() {
+            let key = (operation.pool, name.clone());
+            beside.all.extend(self.memory.all.get(&key).map(|object| (key, object.clone())));
+        }
         beside.perform(operation)?;
         self.report.full += 1;
         self.note(|| format!("no room for {:?} of {}", operation.ops, operation.object.name));
