@@ -88,6 +88,12 @@ impl Memory {
                     object.get_or_insert_default().data = bytes;
                     SubReply::Done {}
                 }
+                SubOp::CopyFrom { source } => {
+                    let source = self.all.get(&(operation.pool, source.clone()));
+                    let Some(source) = source else { return refused(OpFailure::NotFound {}) };
+                    object = Some(source.clone());
+                    SubReply::Done {}
+                }
                 SubOp::OmapRemove { keys } => {
                     let Some(object) = &mut object else { return refused(OpFailure::NotFound {}) };
                     object.omap.retain(|key, _| !keys.contains(key));

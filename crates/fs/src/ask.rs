@@ -73,6 +73,22 @@ pub enum Ask {
         /// A hole, and not data.
         hole: bool,
     },
+    /// Copies a range of one open file into another one, or to another place of the same, as
+    /// `copy_file_range` does: perhaps only the first part of it. Whole objects are copied inside
+    /// the cluster where that is possible (`fs/copying.rs`). Ranges of one file that overlap are
+    /// `EINVAL`. What is copied is safe after [`Self::Sync`].
+    Copy {
+        /// Which to read.
+        from: Ino,
+        /// Its first byte.
+        offset: u64,
+        /// Which to write.
+        to: Ino,
+        /// Where its first byte goes.
+        at: u64,
+        /// Bytes at most.
+        length: u64,
+    },
     /// Ends at once: with the error of what was to be written before and could not be, as long as [`Self::Sync`] has not told
     /// it.
     Failed {
@@ -157,19 +173,23 @@ impl Ask {
             | Self::Lazy { ino, .. }
             | Self::Propagate { ino, .. }
             | Self::Synchronize { ino, .. }
+            | Self::Copy { to: ino, .. }
             | Self::UnlockAll { ino, .. } => Some(rank_of(*ino)),
             Self::Lock { lock, .. } | Self::Unlock { lock } => Some(rank_of(lock.ino)),
             Self::Sync { ino } => ino.map(rank_of),
             Self::CancelLock { .. } | Self::Room => None,
         }
     }
-    /// Of a call about the data of an open file: which, and whether it changes it.
+    /// Of a call about the data of an open file: which, and whether it changes it. Of a copy: the
+    /// one that it changes.
     pub(crate) const fn of_data(&self) -> Option<(Ino, bool)> {
         match self {
             Self::Read { ino, .. } | Self::Seek { ino, .. } => Some((*ino, false)),
-            Self::Write { ino, .. } | Self::Append { ino, .. } | Self::Zero { ino, .. } | Self::Extend { ino, .. } => {
-                Some((*ino, true))
-            }
+            Self::Write { ino, .. }
+            | Self::Append { ino, .. }
+            | Self::Zero { ino, .. }
+            | Self::Extend { ino, .. }
+            | Self::Copy { to: ino, .. } => Some((*ino, true)),
             _ => None,
         }
     }
@@ -185,6 +205,9 @@ pub enum Given {
     Data(Vec<Bytes>),
     /// To [`Ask::Seek`].
     Offset(u64),
+    /// To [`Ask::Copy`]: how many bytes, perhaps fewer than were asked for. 0: the source ends
+    /// there.
+    Copied(u64),
     /// To [`Ask::Room`], as the cluster said last; `None`: it says nothing.
     Room(Option<u64>),
     /// To all others.

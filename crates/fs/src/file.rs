@@ -102,6 +102,8 @@ pub(crate) struct File {
     /// Writes under way that callers wait for, and reads that need more than one operation.
     pub writes: usize,
     pub reads: usize,
+    /// Copies under way from it or into it whose objects others copy (`fs/copying.rs`).
+    pub copies: usize,
     /// The server was asked whether it may become larger.
     pub asks_room: bool,
     /// A change of its size is under way: what writes waits.
@@ -189,6 +191,7 @@ impl File {
             recall: None,
             writes: 0,
             reads: 0,
+            copies: 0,
             asks_room: false,
             resizing: false,
             alone: Alone::No,
@@ -358,6 +361,10 @@ impl File {
     pub fn lacks_room(&self, end: u64) -> bool {
         matches!(self.cap, FsCap::Bounded { room } if end > room.max(self.size))
     }
+    /// How large it may become without asking its server for room.
+    pub fn room_to(&self) -> u64 {
+        if let FsCap::Bounded { room } = self.cap { room.max(self.size) } else { u64::MAX }
+    }
     /// Whether the server is to know a write's end before it is written, since there may be no room for it.
     pub fn asks_first(&self, end: u64) -> bool {
         matches!(self.cap, FsCap::Asks {}) && end > self.size
@@ -365,6 +372,11 @@ impl File {
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {
         end > self.told && self.stale_to > self.told
+    }
+    /// Whether objects may have data beyond the file's end as the server knows it, from before it
+    /// was cut off.
+    pub const fn has_stale(&self) -> bool {
+        self.stale_to > self.told
     }
     /// Whether the server does not know that it is so large.
     pub const fn is_beyond(&self, end: u64) -> bool {
@@ -431,6 +443,7 @@ impl File {
     pub fn is_busy(&self) -> bool {
         self.writes > 0
             || self.reads > 0
+            || self.copies > 0
             || !self.exclusive.is_empty()
             || self.alone != Alone::No
             || !self.flushes.is_empty()

@@ -15,6 +15,7 @@
 //! * `growing`: below quotas; `fullness`: what the cluster has room for;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `lazy`: files that several write, and whose programs say when they want to see that;
+//! * `copying`: ranges of one file that become another's;
 //! * `exclusive`: writes of files that others have open, too, and must do nothing with; `locking`: advisory locks;
 //! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made and removed here;
 //! * `lending`: attributes that the kernel keeps;
@@ -27,6 +28,7 @@
 mod across;
 mod at_once;
 mod capabilities;
+mod copying;
 mod data;
 mod delegated;
 mod evicted;
@@ -50,6 +52,7 @@ pub(crate) mod testing;
 mod zeroing;
 
 use self::across::{Led, Parts};
+use self::copying::{Copies, CopyingObjects};
 use self::data::{Fetch, Reader};
 use self::delegated::Delegated;
 use self::flushing::{Flush, Syncing, Unsafe};
@@ -91,6 +94,7 @@ pub(crate) mod errno {
     pub const EBADF: u16 = 9;
     pub const EACCES: u16 = 13;
     pub const ENODEV: u16 = 19;
+    pub const EINVAL: u16 = 22;
     pub const ENOENT: u16 = 2;
     pub const ESTALE: u16 = 116;
     pub const EFBIG: u16 = 27;
@@ -165,6 +169,8 @@ enum Purpose {
     Sized(CallId, Ask, u64),
     /// A caller that writes: whether the file may become so large.
     Room(CallId, Ask),
+    /// A caller that copies: the file is as large as its copy makes it.
+    CopyGrown(CallId),
     /// That others wait, so that this client can write what must not meet theirs.
     Alone(Ino),
     /// How large a file will be whose data is to be written.
@@ -211,6 +217,7 @@ enum Transfer {
         failed: Option<u16>,
     },
     Zero(Zeroing),
+    Copy(CopyingObjects),
     Seek(Seeking),
 }
 
@@ -246,6 +253,7 @@ pub struct Fs {
     beside: BTreeSet<CallId>,
     locking: Locking,
     transfers: BTreeMap<CallId, Transfer>,
+    copies: Copies,
     cache: Cache,
     fetches: BTreeMap<u64, Fetch>,
     readers: BTreeMap<CallId, Reader>,
@@ -303,6 +311,7 @@ impl Fs {
             beside: BTreeSet::new(),
             locking: Locking::default(),
             transfers: BTreeMap::new(),
+            copies: Copies::default(),
             cache: Cache::new(data_max),
             fetches: BTreeMap::new(),
             readers: BTreeMap::new(),
@@ -365,7 +374,9 @@ impl Fs {
 
     fn end(&mut self, call: CallId, outcome: Outcome) {
         self.beside.remove(&call);
-        if call != ANSWERED {
+        if self.copies.is_part(call) {
+            self.copies.part_ended(call, outcome);
+        } else if call != ANSWERED {
             self.ended.push((call, outcome));
         }
     }
@@ -640,6 +651,7 @@ impl Fs {
                 Err(errno) => self.not_sized(call, &ask, errno, out),
             },
             Some(Purpose::Room(call, ask)) => self.on_room(call, ask, given, out),
+            Some(Purpose::CopyGrown(call)) => self.copy_grown(call, given.err(), out),
             Some(Purpose::Alone(ino)) => self.alone(ino, given, out),
             Some(Purpose::Growing(ino)) => self.grown(ino, given, out),
             Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
@@ -737,6 +749,7 @@ impl Fs {
             | Ask::Zero { .. }
             | Ask::Extend { .. }
             | Ask::Seek { .. } => self.data(call, ask, out),
+            Ask::Copy { from, offset, to, at, length } => self.copy(call, (from, offset), (to, at), length, out),
             Ask::Failed { ino } => {
                 let outcome = self.failed(ino);
                 self.end(call, outcome);
@@ -780,6 +793,10 @@ impl Fs {
             FsCall::Close { ino, write, size, mtime } => {
                 let (of, way) = (*ino, usize::from(*write));
                 let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
+                // What it is copied to, or from, is to stay as it is until then.
+                if self.files.get(&of).is_some_and(|file| file.copies > 0) {
+                    return self.put_off(of, call, Ask::Names(names));
+                }
                 if *write && is_last && (self.lingers(of) || !self.is_written(of, out)) {
                     return self.put_off(of, call, Ask::Names(names));
                 }
@@ -803,7 +820,7 @@ impl Fs {
                 let ino = *ino;
                 let file = &self.files[&ino];
                 // What lies beyond the end that the server knows of would not be removed.
-                let waits = file.writes > 0 || file.resizing || file.recall.is_some();
+                let waits = file.writes > 0 || file.copies > 0 || file.resizing || file.recall.is_some();
                 let is_written = !waits && self.is_written(ino, out);
                 if is_written {
                     self.tell_time(ino, u64::MAX, out);
@@ -875,6 +892,7 @@ impl Fs {
                     self.written(call, ino, end, failed, out);
                 }
             }
+            Transfer::Copy(_) => self.on_copied(call, index, result, out),
             Transfer::Zero(_) => self.on_zeroed(call, result, out),
             Transfer::Seek(_) => self.on_sought(call, index, result),
         }
@@ -923,6 +941,7 @@ impl Fs {
         // What waits for a file comes back to the queue.
         let mut goes_on = true;
         while std::mem::take(&mut goes_on) {
+            self.go_on_by_hand(out);
             let mut last = None;
             while let Some(rank) = self.sessions.following(last) {
                 last = Some(rank);

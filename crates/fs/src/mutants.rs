@@ -21,4 +21,8 @@ nacre_types::planted_bugs! {
     EarlyUnwritten,
     /// Who synchronizes a file that it keeps lazily keeps what it had.
     SynchronizedKept,
+    /// Objects are copied before what is dirty of their file is written.
+    CopiedUnwritten,
+    /// Where the source of a copy has a hole, the target keeps what it had.
+    HoleNotCopied,
 }

@@ -13,7 +13,7 @@ fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
     match outcome {
         Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => Err(Errno::from_i32(i32::from(errno))),
         Ok(Given::Answer(answer)) => Ok(answer),
-        Ok(Given::Data(_) | Given::Offset(_) | Given::Room(_) | Given::Done) => Err(Errno::EIO),
+        Ok(Given::Data(_) | Given::Offset(_) | Given::Copied(_) | Given::Room(_) | Given::Done) => Err(Errno::EIO),
     }
 }
 
@@ -91,6 +91,14 @@ pub fn with_data(outcome: Outcome, take: impl FnOnce(Result<&[u8], Errno>)) {
             take(Ok(whole));
         }),
         outcome => take(data(outcome).as_deref().map_err(|why| *why)),
+    }
+}
+
+/// How many bytes were copied: the client copies fewer in one call than a reply can say.
+pub fn copied(outcome: Outcome) -> Result<u32, Errno> {
+    match outcome {
+        Ok(Given::Copied(copied)) => u32::try_from(copied).map_err(|_| Errno::EOVERFLOW),
+        other => answer(other).and(Err(Errno::EIO)),
     }
 }
 

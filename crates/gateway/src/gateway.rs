@@ -46,8 +46,6 @@ const HANDLE: FileHandle = FileHandle(0);
 
 /// Largest write in bytes, and what the kernel reads ahead at most.
 const IO_MAX: u32 = 1 << 20;
-/// Bytes that one request copies at most: they are in memory meanwhile.
-const COPY_MAX: u32 = 4 << 20;
 /// Requests that no program waits for, such as reading ahead, in flight at once.
 const BACKGROUND_MAX: u16 = 64;
 
@@ -541,7 +539,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         }
     }
 
-    /// A part of it, at the most what is read at once: its caller asks for the rest.
+    /// Perhaps only the first part of it: its caller asks for the rest.
     fn copy_file_range(
         &self,
         by: &Request,
@@ -556,25 +554,13 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyWrite,
     ) {
         let (from, to, files) = (number(from), number(to), self.files.clone());
-        let length = u32::try_from(length).unwrap_or(COPY_MAX).min(COPY_MAX);
-        self.before_write(by, to, move |may| {
-            if let Err(why) = may {
-                return reply.error(why);
-            }
-            let again = files.clone();
-            files.ask(Ask::Read { ino: from, offset, length }, move |outcome| {
-                let data = match answers::data(outcome) {
-                    Ok(data) if data.is_empty() => return reply.written(0),
-                    Ok(data) => data,
-                    Err(why) => return reply.error(why),
-                };
-                let copied = u32::try_from(data.len()).expect("at most as much as was asked");
-                let write = Ask::Write { ino: to, offset: to_offset, data };
-                again.ask(write, move |outcome| match answers::done(outcome) {
-                    Ok(()) => reply.written(copied),
-                    Err(why) => reply.error(why),
-                });
-            });
+        let copy = Ask::Copy { from, offset, to, at: to_offset, length };
+        self.before_write(by, to, move |may| match may {
+            Ok(()) => files.ask(copy, move |outcome| match answers::copied(outcome) {
+                Ok(copied) => reply.written(copied),
+                Err(why) => reply.error(why),
+            }),
+            Err(why) => reply.error(why),
         });
     }
 

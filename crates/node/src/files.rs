@@ -342,6 +342,10 @@ impl FileSystem {
         Err(Error::Command(why))
     }
 
+    /// Whether two share a client: what one has opened the other has open.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
     /// Who this client is for the cluster, where it can be fenced. It goes on as its next instance then.
     #[must_use]
     pub fn id(&self) -> ClientId {

@@ -347,6 +347,12 @@ fn programs_use_paths_as_in_the_standard_library() {
     let both = other.open_file("a/new").wait().expect("it is there");
     assert_eq!(both.read_at(4, 100).wait().expect("it is open"), "\0wor");
     assert_eq!(file.metadata().wait().expect("it is open").size, 8);
+    let copy = |offset, at, length| file.copy_from(&file, offset, at, length).wait().map_err(errno);
+    assert_eq!((copy(5, 0, 3), copy(8, 0, 9), copy(1, 2, 3)), (Ok(3), Ok(0), Err(22)));
+    assert_eq!(both.copy_from(&both, 0, 9, 1).wait().map_err(errno), Err(9), "it is open for reading");
+    assert_eq!(file.copy_from(&both, 0, 9, 1).wait().map_err(errno), Err(18), "another client's");
+    assert_eq!(both.read_at(0, 100).wait().expect("it is open"), "wor\0\0wor");
+    file.write_at(0, "\0\0\0").wait().expect("there is room");
     file.close().wait().expect("nothing has failed");
 
     other.hard_link("a/new", "twice").wait().expect("it is new");
@@ -363,6 +369,34 @@ fn programs_use_paths_as_in_the_standard_library() {
     listed.sort();
     assert_eq!(listed, [("file".to_owned(), 3 << 20), ("moved".to_owned(), 8)]);
     assert_eq!(errno(one.remove_dir("a/b").wait().expect_err("two are in it")), 39);
+
+    // Objects are copied inside the cluster: where the source has holes, so has the copy.
+    let source = one.open_with("a/holes", exclusive).wait().expect("it is new");
+    let target = one.open_with("a/copy", exclusive).wait().expect("it is new");
+    let end = (10 << 16) + 100_000;
+    let mut all = vec![0; end];
+    all[..100_000].fill(7);
+    all[10 << 16..].fill(8);
+    for from in [0, 10 << 16] {
+        source.write_at(from as u64, all[from..from + 100_000].to_vec()).wait().expect("room");
+    }
+    target.write_at(0, vec![9; 1 << 20]).wait().expect("there is room");
+    all.resize(1 << 20, 9);
+    let mut at = 0;
+    loop {
+        match target.copy_from(&source, at, at, 1 << 30).wait().expect("there is room") {
+            0 => break,
+            copied => at += copied,
+        }
+    }
+    assert_eq!(at, end as u64);
+    let seek = |hole| one.call(Ask::Seek { ino: target.ino(), offset: 70_000, hole });
+    assert_eq!(seek(true), Ok(Given::Offset(100_000)), "what passes a client is data");
+    let seek = |offset| one.call(Ask::Seek { ino: target.ino(), offset, hole: false });
+    assert_eq!(seek(100_001), Ok(Given::Offset(10 << 16)));
+    assert!(other.read("a/copy").wait().expect("it is there") == all);
+    source.close().wait().expect("nothing has failed");
+    target.close().wait().expect("nothing has failed");
 
     // Both are under way at once, without an executor.
     let mut both = [Box::pin(one.read("a/b/moved")), Box::pin(one.read("absolute"))];

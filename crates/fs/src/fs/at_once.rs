@@ -62,7 +62,7 @@ impl Fs {
         let file = self.files.get(&ino)?;
         let is_clean =
             file.dirty.is_none() && file.flushes.is_empty() && !file.growing && self.losses.of_writing(ino).is_none();
-        if !is_clean || !file.waiting.is_empty() || self.cache.dirty_of(ino) > 0 {
+        if !is_clean || file.copies > 0 || !file.waiting.is_empty() || self.cache.dirty_of(ino) > 0 {
             return None;
         }
         self.closes.push((ino, write));

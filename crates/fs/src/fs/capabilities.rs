@@ -1,7 +1,7 @@
 //! Capabilities of files' data: what the server grants, and takes back (CEPH-03, -08, -15).
 //!
 //! ```text
-//!  FsCaps 6, less ─▶ what is dirty is written, writes under way end, and reads of several operations
+//!  FsCaps 6, less ─▶ what is dirty is written, writes and copies under way end, and reads of several operations
 //!                  ─▶ nothing is kept ─▶ Comply 6: how large it is
 //!  FsCaps 7, the same ─▶ Comply 7
 //!  FsCaps 0, more; or an answer ─▶ what waited goes on
@@ -81,6 +81,7 @@ impl Fs {
         if let Some((number, cap)) = file.recall
             && file.first.is_empty()
             && file.writes == 0
+            && file.copies == 0
             && (file.reads == 0 || mutant(Mutant::GivenBackReading))
             && (self.is_written(ino, out) || mutant(Mutant::GivenBackUnwritten))
         {

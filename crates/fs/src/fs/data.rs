@@ -66,7 +66,7 @@ impl Fs {
         }
     }
     /// One less has to begin before the file is given back.
-    fn first_begun(&mut self, ino: Ino, out: &mut Vec<Output>) {
+    pub(super) fn first_begun(&mut self, ino: Ino, out: &mut Vec<Output>) {
         if self.files.get(&ino).is_some_and(|file| file.first.is_empty() && file.recall.is_some()) {
             self.settle(ino, out);
         }
@@ -318,7 +318,9 @@ impl Fs {
                 parts.push(part);
             }
         }
-        self.go_on_reading(ino, offset..end);
+        if !self.copies.goes_on_inside(call) {
+            self.go_on_reading(ino, offset..end);
+        }
         if fetches.is_empty() {
             let data = whole(parts).expect("what is missing is fetched");
             return self.end(call, Ok(Given::Data(data)));

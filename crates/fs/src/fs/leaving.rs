@@ -73,7 +73,8 @@ impl Fs {
             | Purpose::Propagated(..)
             | Purpose::Grown(..)
             | Purpose::Sized(..)
-            | Purpose::Room(..) => true,
+            | Purpose::Room(..)
+            | Purpose::CopyGrown(_) => true,
             // A lock may be waited for as long as this client is there.
             Purpose::Lock(_)
             | Purpose::Alone(_)

@@ -11,6 +11,10 @@ use nacre_wire::fs::{Inode, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsChanges};
 use std::future::Future;
 
+/// It is open for reading only.
+const EBADF: u16 = 9;
+const EXDEV: u16 = 18;
+
 /// A file that is open, until it is closed or dropped. What is written stays in this client for a second at most;
 /// [`Self::sync_all`] makes it safe.
 pub struct OpenFile {
@@ -59,6 +63,27 @@ impl OpenFile {
     pub fn append(&self, data: impl Into<Bytes>) -> Call<'_, ()> {
         let ask = Ask::Append { ino: self.ino, data: data.into() };
         self.called("append to", async move { self.files.asked(ask).await.map(drop) })
+    }
+    /// Copies a range of another open file, or of this one, to a place of this one; how many bytes
+    /// that were. As of `copy_file_range` it may be fewer than were asked for, and the call is made
+    /// again with the rest; 0: the source ends there. Objects as a whole (of 4 MiB, if nothing else
+    /// was set) are copied inside the cluster if `offset` and `at` lie equally in them, this client
+    /// has both files alone, or only readers beside it at the source, and both have one layout;
+    /// what is left passes this client. Ranges of one file that overlap are an error (`EINVAL`),
+    /// and so are files of different clients (`EXDEV`).
+    pub fn copy_from<'a>(&'a self, source: &'a Self, offset: u64, at: u64, length: u64) -> Call<'a, u64> {
+        self.called("copy to", async move {
+            if !self.write {
+                return Err(EBADF);
+            }
+            if !self.files.is_same(&source.files) {
+                return Err(EXDEV);
+            }
+            match self.files.asked(Ask::Copy { from: source.ino, offset, to: self.ino, at, length }).await? {
+                Given::Copied(copied) => Ok(copied),
+                _ => Err(super::ENDED),
+            }
+        })
     }
     /// Makes it so long: what is beyond goes, what is new is zeros.
     pub fn set_len(&self, size: u64) -> Call<'_, ()> {

@@ -68,7 +68,11 @@ impl Kernel {
         let change = self.changes.remove(&call);
         match &change {
             Some(
-                Ask::Write { ino, .. } | Ask::Append { ino, .. } | Ask::Zero { ino, .. } | Ask::Extend { ino, .. },
+                Ask::Write { ino, .. }
+                | Ask::Append { ino, .. }
+                | Ask::Zero { ino, .. }
+                | Ask::Extend { ino, .. }
+                | Ask::Copy { to: ino, .. },
             ) => {
                 self.kept.remove(ino);
             }

@@ -4,6 +4,7 @@
 use super::data;
 use super::relics::{Relic, Synced};
 use super::tops::Top;
+use super::world::layout;
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
@@ -22,6 +23,7 @@ const OWN_FAR: u64 = 150_000;
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
 const EEXIST: u16 = 17;
+const EINVAL: u16 = 22;
 const EIO: u16 = 5;
 const ENOSPC: u16 = 28;
 const ESTALE: u16 = 116;
@@ -149,6 +151,8 @@ pub struct Own {
     named: bool,
     open: bool,
     content: Vec<u8>,
+    /// A second file, without a name, that it copies from, and what is in it.
+    twin: Option<(Ino, Vec<u8>)>,
     /// Its owner: changed only here, often answered by the client itself.
     uid: u32,
     /// When it was written, says a caller that set it, if nothing was written since.
@@ -190,11 +194,62 @@ enum Step {
     Touch(Stamp),
     Zero,
     Extend,
+    Copy(Copied),
+    Twin,
+    /// Which bytes of the second file.
+    TwinWrite(u64, u64),
     Seek(u64, bool),
     Sync,
     Stat,
     Close,
     Open,
+}
+
+/// A range that a program copies to its file: from another place there, or from its second file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Copied {
+    is_twins: bool,
+    offset: u64,
+    at: u64,
+    length: u64,
+}
+
+impl Copied {
+    /// In three of four cases from the beginning of an object to that of another one.
+    fn any(rng: &mut Rng, most: u64, has_twin: bool) -> Self {
+        let is_twins = has_twin && rng.one_in(2);
+        let object = u64::from(layout().object);
+        let (mut offset, mut at) = (rng.below(most), rng.below(most));
+        if rng.one_in(2) {
+            offset = rng.below(3) * object;
+        }
+        if !rng.one_in(4) {
+            (offset, at) = (offset / object * object, at / object * object);
+        }
+        let length = 1 + rng.below(6 * object);
+        // Ranges that overlap are refused.
+        let apart = if is_twins { u64::MAX } else { offset.abs_diff(at).max(1) };
+        Self { is_twins, offset, at, length: if rng.one_in(8) { length } else { length.min(apart) } }
+    }
+    /// What of it lies within the source.
+    fn length_in(&self, size: usize) -> u64 {
+        self.length.min((size as u64).saturating_sub(self.offset))
+    }
+    fn overlaps(&self, size: usize) -> bool {
+        if self.is_twins {
+            return false;
+        }
+        let length = self.length_in(size);
+        self.offset < self.at + length && self.at < self.offset + length
+    }
+    /// What a file is after so much was copied.
+    fn apply(&self, source: &[u8], content: &mut Vec<u8>, copied: u64) {
+        let [from, at, length] = [self.offset, self.at, copied].map(|place| place as usize);
+        if length > 0 {
+            content.resize(content.len().max(at + length), 0);
+            content[at..at + length].copy_from_slice(&source[from..from + length]);
+        }
+    }
 }
 
 impl Own {
@@ -213,6 +268,7 @@ impl Own {
             named: false,
             open: false,
             content: Vec::new(),
+            twin: None,
             uid: 1,
             time: None,
             synced: None,
@@ -281,10 +337,19 @@ impl Own {
             self.asked = Some((begin(Ask::Sync { ino: Some(ino) }), Step::Sync, content));
             return;
         }
+        // What finds no room later would be an error of that file, of which no one is told.
+        if self.twin.is_none() && !self.fills && rng.one_in(12) {
+            let mut make = make(self.made_in.ino, Name::default(), FileKind::File {}, true);
+            if let FsCall::Make { mode, open, write, .. } = &mut make {
+                (*mode, *open, *write) = (OWN_MODE, true, true);
+            }
+            self.asked = Some((begin(Ask::Names(make)), Step::Twin, content));
+            return;
+        }
         let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
         let home = self.home.as_ref().and_then(Option::as_ref).map(|home| home.ino);
-        let (step, ask) = match rng.below(if home.is_some() { 29 } else { 28 }) {
-            28 => {
+        let (step, ask) = match rng.below(if home.is_some() { 31 } else { 30 }) {
+            30 => {
                 let bound = bound(home.expect("it is below a quota"), QuotaKind::Bytes {}, *rng.pick(&BOUNDS));
                 (Step::Bound, Ask::Names(bound))
             }
@@ -342,14 +407,40 @@ impl Own {
                 let changes = FsChanges { mtime: Some(Some(time)), ..FsChanges::default() };
                 (Step::Touch(time), Ask::Names(FsCall::Set { ino, changes }))
             }
+            28..30 if self.twin.is_some() && rng.one_in(3) => {
+                let (twin, _) = self.twin.as_ref().expect("just seen");
+                let (offset, length) = (rng.below(self.most), 1 + rng.below(9000));
+                self.next = self.next % 250 + 1;
+                let data = Bytes::from(vec![self.next; length as usize]);
+                (Step::TwinWrite(offset, length), Ask::Write { ino: *twin, offset, data })
+            }
+            28..30 => {
+                let copied = Copied::any(rng, self.most, self.twin.is_some());
+                let Copied { offset, at, length, .. } = copied;
+                let source = self.source(&copied, &content);
+                let (from, size) = (source.0.unwrap_or(ino), source.1.len());
+                // How much was copied says its answer.
+                let within = copied.length_in(size);
+                if !copied.overlaps(size) && within > 0 {
+                    self.synced.iter_mut().for_each(|synced| synced.written(at, at + within));
+                }
+                (Step::Copy(copied), Ask::Copy { from, offset, to: ino, at, length })
+            }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
             17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
             _ => (Step::Close, Ask::Names(close)),
         };
-        if matches!(step, Step::Write | Step::Resize | Step::Zero | Step::Extend) {
+        if matches!(step, Step::Write | Step::Resize | Step::Zero | Step::Extend | Step::Copy(_)) {
             self.time = None;
         }
         self.asked = Some((begin(ask), step, content));
+    }
+    /// What is copied from: the second file, or what is in its own.
+    fn source<'a>(&'a self, copied: &Copied, content: &'a [u8]) -> (Option<Ino>, &'a [u8]) {
+        match &self.twin {
+            Some((ino, twin)) if copied.is_twins => (Some(*ino), twin),
+            _ => (None, content),
+        }
     }
     /// Whether nothing has been done since all of its file was synchronized.
     pub fn is_synced(&self) -> bool {
@@ -380,7 +471,7 @@ impl Own {
         if self.stale.take_if(|stale| *stale == call).is_some() {
             return true;
         }
-        let Some((_, step, content)) = self.asked.take_if(|(asked, ..)| *asked == call) else { return false };
+        let Some((_, step, mut content)) = self.asked.take_if(|(asked, ..)| *asked == call) else { return false };
         self.steps += 1;
         if let Step::Seek(offset, hole) = step {
             if !self.fills {
@@ -394,15 +485,31 @@ impl Own {
                 self.is_made = true;
                 return true;
             }
+            Err(EINVAL) if matches!(step, Step::Copy(copied) if copied.overlaps(content.len())) => {
+                return true;
+            }
             // Nothing has happened.
             Err(EDQUOT)
                 if self.home.is_some()
-                    && matches!(step, Step::Create(_) | Step::Link | Step::Write | Step::Resize | Step::Extend) =>
+                    && matches!(
+                        step,
+                        Step::Create(_)
+                            | Step::Link
+                            | Step::Write
+                            | Step::Resize
+                            | Step::Extend
+                            | Step::Copy(_)
+                            | Step::Twin
+                            | Step::TwinWrite(..)
+                    ) =>
             {
                 self.refused += 1;
                 return true;
             }
-            Err(ENOSPC) if self.fills && matches!(step, Step::Home | Step::Create(_) | Step::Link | Step::Bound) => {
+            Err(ENOSPC)
+                if self.fills
+                    && matches!(step, Step::Home | Step::Create(_) | Step::Twin | Step::Link | Step::Bound) =>
+            {
                 return true;
             }
             // Another rank has evicted its client, which is not told yet: without a name it is gone.
@@ -427,7 +534,8 @@ impl Own {
             }
             // It is gone, and another one begins.
             (Step::Close, _) if !self.named => {
-                *self = Self { next: self.next, ..self.again(&self.name.to_string()) };
+                let twin = self.twin.take();
+                *self = Self { next: self.next, twin, ..self.again(&self.name.to_string()) };
                 return true;
             }
             (Step::Read(offset, length), Given::Data(parts)) => {
@@ -439,6 +547,28 @@ impl Own {
                 self.doubts |= self.fills && !same;
                 let same = same || self.fills;
                 assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
+            }
+            (Step::Copy(copied), Given::Copied(length)) => {
+                let source = self.source(copied, &content).1.to_vec();
+                let within = copied.length_in(source.len());
+                assert!(!copied.overlaps(content.len()) || within == 0, "{}: {copied:?} is within itself", self.name);
+                assert!(*length <= within, "{}: {length} of {within} bytes are copied", self.name);
+                assert!(*length > 0 || within == 0, "{}: nothing is copied", self.name);
+                let is_short = *length < within;
+                assert!(!is_short || self.fills || self.home.is_some(), "{}: only {length} of {within}", self.name);
+                // Of what was begun and found no room the file may be larger.
+                self.is_broken |= is_short && self.fills;
+                copied.apply(&source, &mut content, *length);
+            }
+            (Step::Twin, Given::Answer(FsAnswer::Node { node, made: true })) => {
+                self.twin = Some((node.inode.ino, Vec::new()));
+            }
+            (Step::TwinWrite(offset, length), Given::Done) => {
+                if let Some((_, twin)) = &mut self.twin {
+                    let (from, to) = (*offset as usize, (*offset + *length) as usize);
+                    twin.resize(twin.len().max(to), 0);
+                    twin[from..to].fill(self.next);
+                }
             }
             (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
                 let seen = (node.inode.size, node.inode.uid);

@@ -86,6 +86,8 @@ pub struct Report {
     pub full: u64,
     /// Repairs while it was used, and what they mended.
     pub repairs: u64,
+    /// Objects that were copied inside the cluster.
+    pub copied: u64,
 }
 
 impl Report {
@@ -110,6 +112,7 @@ impl Report {
         self.refused += other.refused;
         self.full += other.full;
         self.repairs += other.repairs;
+        self.copied += other.copied;
     }
 }
 
@@ -894,16 +897,25 @@ impl World {
                     | SubOp::Create { .. }
                     | SubOp::SetAttr { .. }
                     | SubOp::OmapSet { .. }
+                    | SubOp::CopyFrom { .. }
             )
         };
+        let copied = operation.ops.iter().find_map(|op| match op {
+            SubOp::CopyFrom { source } => Some(source),
+            _ => None,
+        });
         let is_urgent = operation.flags & op_flag::FULL_OK != 0;
         if self.schedule.now >= self.full_until || is_urgent || !operation.ops.iter().any(takes_room) {
-            return self.memory.perform(operation);
+            let done = self.memory.perform(operation);
+            self.report.copied += u64::from(copied.is_some() && done.is_ok());
+            return done;
         }
         // What it asserts comes first.
         let mut beside = Memory::default();
-        let key = (operation.pool, operation.object.clone());
-        beside.all.extend(self.memory.all.get(&key).map(|object| (key, object.clone())));
+        for name in [Some(&operation.object), copied].into_iter().flatten() {
+            let key = (operation.pool, name.clone());
+            beside.all.extend(self.memory.all.get(&key).map(|object| (key, object.clone())));
+        }
         beside.perform(operation)?;
         self.report.full += 1;
         self.note(|| format!("no room for {:?} of {}", operation.ops, operation.object.name));
