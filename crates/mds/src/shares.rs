@@ -27,7 +27,7 @@ const UNUSED_MAX: u32 = 16;
 /// A client has to say that it has forgotten what it was told with this number.
 pub(crate) type Wait = (ClientId, u64);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Told {
     dirs: BTreeSet<Ino>,
     /// For its next message.
@@ -39,7 +39,7 @@ struct Told {
 }
 
 /// See the module head.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     /// Who has a share of a directory, and what each was told since it asked last.
     holders: BTreeMap<Ino, BTreeMap<ClientId, u32>>,
@@ -207,6 +207,9 @@ impl Shares {
     }
 }
 
+#[cfg(test)]
+#[path = "shares_explored.rs"]
+mod explored;
 #[cfg(test)]
 mod tests {
     use super::*;
