@@ -3,6 +3,7 @@
 mod check;
 mod claim;
 mod clients;
+mod popular;
 mod quota;
 mod ranks;
 mod remove;
@@ -80,7 +81,8 @@ pub enum Command {
     Check {
         /// Which.
         name: String,
-        /// Repair what is wrong: while no server has it.
+        /// Repair what is wrong. Servers give the file system back for that, and mounts wait: at least 5 s, and as
+        /// long as it takes to look at everything once or twice.
         #[arg(long)]
         repair: bool,
         /// Look at the names of data objects only, not at their lengths.
@@ -95,6 +97,12 @@ pub enum Command {
         /// The new pool of directories and journals, if the old one is lost.
         #[arg(long, value_name = "POOL")]
         metadata_pool: Option<String>,
+    },
+    /// Which directories were asked for of late, with all that is below them: requests a second that came to the
+    /// servers. What mounts answer themselves is not in it.
+    Popular {
+        /// Which file system.
+        name: String,
     },
     /// Print every entry of a file system, one JSON object a line.
     Dump {
@@ -211,6 +219,17 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
                 return out.value(&Value::Array(rows));
             }
             out.bytes(table(FILE_SYSTEMS, &rows).as_bytes())
+        }
+        Command::Popular { name } => {
+            let mut all = all(&mut *place.metadata()?)?;
+            let shown = all.remove(&Name::from(&**name));
+            let shown = shown
+                .with_context(|| format!("there is no file system {name}; `nacre fs ls` shows which there are"))?;
+            let rows = popular::rows(&shown, place)?;
+            if out.json() {
+                return out.value(&Value::Array(rows));
+            }
+            out.bytes(table(popular::COLUMNS, &rows).as_bytes())
         }
         Command::Status { name } => {
             let mut metadata = place.metadata()?;

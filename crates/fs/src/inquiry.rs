@@ -107,11 +107,11 @@ mod tests {
         };
         assert_eq!((inquiry.next_deadline(), turn(&mut inquiry, None)), (Time::ZERO, vec![10, 11, 13]));
         assert_eq!((inquiry.next_deadline(), turn(&mut inquiry, None)), (Time::MAX, vec![]));
-        let figures = FsFigures { objects: 1, bytes: 2, sessions: 3, opens: 4 };
+        let figures = FsFigures { objects: 1, bytes: 2, sessions: 3, opens: 4, popular: Vec::new() };
         let from = |client| Input::Message {
             from: Entity::Client(ClientId(client)),
             epoch: Epoch::NONE,
-            message: Message::FsFigures(figures),
+            message: Message::FsFigures(figures.clone()),
         };
         for input in [from(11), from(99), Input::Absent(Entity::Client(ClientId(10)))] {
             turn(&mut inquiry, Some(input));

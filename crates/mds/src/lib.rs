@@ -25,6 +25,7 @@ pub mod mds;
 mod mutants;
 mod overlay;
 mod peers;
+mod popularity;
 mod removing;
 pub mod rooms;
 pub mod server;

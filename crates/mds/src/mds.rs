@@ -17,7 +17,7 @@
 //! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
 //! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
 //!   writing; `probing`: what they had written to these;
-//! * `across`: changes of names of several ranks.
+//! * `across`: changes of names of several ranks; `popular`: which parts of the tree are asked for.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
@@ -33,6 +33,7 @@ mod flushing;
 mod loading;
 mod locking;
 mod opening;
+mod popular;
 mod probing;
 mod quotas;
 mod recording;
@@ -53,6 +54,7 @@ use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
 use crate::mutants::{Mutant, mutant};
 use crate::overlay::Overlay;
+use crate::popularity::Popularity;
 use crate::removing::Removing;
 use crate::shares::Shares;
 use crate::transactions::Transactions;
@@ -288,6 +290,7 @@ pub struct Mds {
     shares: Shares,
     transactions: Transactions,
     across: across::Across,
+    popularity: Popularity,
     /// To be submitted, in order: operations that the cluster had no room for.
     queue: VecDeque<(Operation, Purpose)>,
     under_way: BTreeMap<OpId, Purpose>,
@@ -354,6 +357,7 @@ impl Mds {
             shares: Shares::default(),
             transactions,
             across: across::Across::default(),
+            popularity: Popularity::default(),
             queue: VecDeque::new(),
             under_way: BTreeMap::new(),
             out: Vec::new(),
@@ -797,6 +801,7 @@ impl Mds {
         self.writers.see(&change);
         self.dirty.note(&change);
         if let Change::End { dir } = &change {
+            self.popularity.gone(*dir);
             // What the journal says of it would be looked for in vain, and keep the journal as it is.
             self.overlay.end(*dir);
             self.delegations.gone(*dir);
@@ -826,6 +831,7 @@ impl Mds {
 
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
         self.end_request(client, request.number);
+        self.count_popular(&request.call);
         if request.foretold.is_some() {
             self.end_foretold(client);
         }

@@ -39,7 +39,7 @@ pub fn rooms(session: &mut dyn Session) -> BTreeMap<PoolId, u64> {
 pub fn add(rows: &mut [Value], shown: &Shown, standbys: usize, place: &Place) {
     let holders = shown.holders.iter().map(|(rank, holder)| (Rank(*rank), holder.clone())).collect();
     let Ok(figures) = host::figures(place, holders, WAIT) else { return };
-    for (rank, FsFigures { objects, bytes, sessions, opens }) in figures {
+    for (rank, FsFigures { objects, bytes, sessions, opens, .. }) in figures {
         let Some(row) = rows.iter_mut().find(|row| row["rank"] == json!(rank.0)) else { continue };
         row["journal_objects"] = json!(objects);
         row["journal_bytes"] = json!(bytes);

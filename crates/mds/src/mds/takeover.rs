@@ -1,5 +1,5 @@
-//! For operators: what the rank's next holder would have to read, and whom it would wait for. How
-//! long that takes, `nacre fs status` estimates (docs/files.md, "How long a takeover takes").
+//! For operators: what the rank's next holder would have to read, whom it would wait for, and what is
+//! asked for. How long a takeover takes, `nacre fs status` estimates (docs/files.md, "How long a takeover takes").
 
 use super::*;
 use nacre_wire::msg::fs::FsFigures;
@@ -29,6 +29,7 @@ impl Mds {
             bytes: self.lengths.0.values().sum(),
             sessions: count(self.sessions.len()),
             opens: opens.fold(0, u32::saturating_add),
+            popular: self.popular(),
         }
     }
 }

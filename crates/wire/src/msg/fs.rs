@@ -982,8 +982,8 @@ pub struct FsInquire {
 }
 wire_record!(FsInquire version 1 compat 1 { rank });
 
-/// What the next holder of a rank would have to read, and whom it would wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the next holder of a rank would have to read, and whom it would wait for; and what is asked of this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsFigures {
     /// Objects of the journal from its beginning on.
     pub objects: u32,
@@ -993,8 +993,22 @@ pub struct FsFigures {
     pub sessions: u32,
     /// Files that they have open, each once for each client.
     pub opens: u32,
+    /// Directories in or below which most was asked for of late, the first one most.
+    pub popular: Vec<FsPopular>,
 }
-wire_record!(FsFigures version 1 compat 1 { objects, bytes, sessions, opens });
+wire_record!(FsFigures version 1 compat 1 { objects, bytes, sessions, opens, popular });
+
+/// How often a directory, and what is below it, was asked for of late (CEPH-27).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsPopular {
+    /// Which.
+    pub ino: Ino,
+    /// In thousandths of a request a second; half of it is from the last five seconds.
+    pub rate: u64,
+    /// The names that lead to it from the root, or from where the rank's part of the tree begins.
+    pub path: Bytes,
+}
+wire_fields!(FsPopular { ino, rate, path });
 
 /// A wait for a lock has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

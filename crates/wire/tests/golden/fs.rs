@@ -13,7 +13,7 @@ use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FsAgain, FsAnswer, FsAway, FsCall, FsCap, FsCapNews, FsCaps, FsCaughtUp, FsChanges, FsClient, FsElsewhere,
     FsEvicted, FsFigures, FsForget, FsForgot, FsGrant, FsInquire, FsLeave, FsListed, FsLocked, FsNode, FsOpens, FsPing,
-    FsPlace, FsPong, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsSync, FsWelcome,
+    FsPlace, FsPong, FsPopular, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsSync, FsWelcome,
 };
 use nacre_wire::msg::transaction::{FsFact, FsPart, FsStep, FsTransaction};
 use std::collections::BTreeMap;
@@ -265,7 +265,8 @@ fn calls() -> Vec<FsCall> {
 }
 
 fn figures() -> FsFigures {
-    FsFigures { objects: 2, bytes: 18, sessions: 3, opens: 4 }
+    let popular = vec![FsPopular { ino: Ino(9), rate: 2500, path: Bytes::from_static(b"/a") }];
+    FsFigures { objects: 2, bytes: 18, sessions: 3, opens: 4, popular }
 }
 fn quota() -> FsQuota {
     FsQuota { kind: QuotaKind::Files {}, dir: ino(), max: 16, used: 17 }
@@ -336,6 +337,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsPong v1", FsPong { number: 12 }),
         value("record FsInquire v1", FsInquire { rank: 5 }),
         value("record FsFigures v1", figures()),
+        value("fields FsPopular", figures().popular[0].clone()),
         value("record FsReply v1", reply()),
         value("record FsCaps v1", caps()),
         value("record FsSync v1", FsSync { below: 9 }),

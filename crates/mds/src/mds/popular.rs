@@ -1,0 +1,45 @@
+//! Which parts of the tree are asked for: each request counts for what it is about, and for all
+//! directories above (CEPH-27).
+
+use super::*;
+use nacre_wire::msg::fs::FsPopular;
+
+/// Directories above an inode that are counted, at most.
+const DEPTH_MAX: usize = 100;
+/// Directories that an operator is shown.
+const SHOWN: usize = 20;
+
+impl Mds {
+    /// A request is done.
+    pub(super) fn count_popular(&mut self, call: &FsCall) {
+        let tree = &self.tree;
+        let named = call.names().map(|(dir, name)| match tree.find(dir, name) {
+            Found::Entry(entry) => entry.ino(),
+            Found::Nothing | Found::Unknown(..) => dir,
+        });
+        let listed = if let FsCall::List { dir, .. } = call { Some(*dir) } else { None };
+        // A rename counts once for what is above both names.
+        let all: BTreeSet<Ino> =
+            call.ino().into_iter().chain(named).chain(listed).flat_map(|ino| above(tree, ino)).collect();
+        self.popularity.count(self.now, all);
+    }
+    /// The directories of which most was asked of late, in or below them.
+    pub(super) fn popular(&self) -> Vec<FsPopular> {
+        let is_directory = |ino| self.tree.inode(ino).is_some_and(Inode::is_directory);
+        let most = self.popularity.most(self.now, SHOWN, is_directory);
+        most.into_iter().map(|(ino, rate)| FsPopular { ino, rate, path: self.path(ino) }).collect()
+    }
+    /// The names that lead to a directory, as far as they are in memory.
+    fn path(&self, ino: Ino) -> Bytes {
+        let names = above(&self.tree, ino).filter_map(|ino| self.tree.place(ino).filter(|_| ino != Ino::ROOT));
+        let mut names: Vec<&[u8]> = names.map(|(_, name)| name.as_bytes()).collect();
+        names.reverse();
+        [&b"/"[..], &names.join(&b"/"[..])].concat().into()
+    }
+}
+
+/// An inode, and the directories above it.
+fn above(tree: &Tree, ino: Ino) -> impl Iterator<Item = Ino> {
+    let up = |ino: &Ino| tree.place(*ino).map(|(dir, _)| dir).filter(|dir| *dir != Ino::TOP);
+    std::iter::successors(Some(ino), up).take(DEPTH_MAX)
+}
