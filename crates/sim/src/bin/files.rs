@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 /// So many seeds may a planted bug survive.
-const HUNTED: u64 = 200;
+const HUNTED: u64 = 400;
 
 /// Runs seeds with each planted bug of servers and clients, until one fails.
 #[cfg(feature = "mutants")]
