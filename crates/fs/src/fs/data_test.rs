@@ -134,3 +134,22 @@ fn a_reader_that_goes_through_a_file_leaves_most_of_it_behind() {
     let third = (0..SIZE).step_by(MIB as usize).map(|at| read(&mut client, at));
     assert_eq!(third.sum::<u64>(), 0, "what is read again is kept");
 }
+
+/// A file was being closed when its client greeted, and so claimed nothing of it; opened once more before
+/// the close had ended it was granted again, with what was kept from before that others may have
+/// written since. (Found by reading.)
+#[test]
+fn what_is_being_closed_when_its_client_greets_is_kept_no_more() {
+    let mut client = reading(1024 * MIB);
+    read(&mut client, 0);
+    while !client.objects.taken.is_empty() {
+        bring(&mut client);
+    }
+    assert!(client.fs.cache.bytes() > 0);
+    let close = FsCall::Close { ino: INO, write: false, size: 0, mtime: Stamp::default() };
+    client.ask(Ask::Names(close));
+    client.lose();
+    let greeting = client.come();
+    assert_eq!(greeting.opens[0].cap, FsCap::Nothing {});
+    assert_eq!(client.fs.cache.bytes(), 0);
+}

@@ -230,7 +230,14 @@ impl Fs {
         locks.retain(|lock| rank_of(lock.ino) == rank);
         waits.retain(|wait| rank_of(wait.lock.ino) == rank);
         let opens = self.files.iter_mut().filter(|(ino, file)| rank_of(**ino) == rank && file.opens != [0; 2]);
-        let opens = opens.map(|(ino, file)| file.claim(*ino)).collect();
+        let mut opens: Vec<_> = opens.map(|(ino, file)| (file.cap, file.claim(*ino))).collect();
+        for (before, open) in &opens {
+            // What is kept of one that is about to be closed could be old when it is opened again.
+            if *before >= (FsCap::Cache {}) && open.cap < (FsCap::Cache {}) {
+                self.cache.drop_clean(open.ino);
+            }
+        }
+        let opens = opens.drain(..).map(|(_, open)| open).collect();
         let (about, delegable) = (self.config.about.clone(), self.config.names_max > 0);
         Holds { about, delegable, opens, locks, waits }
     }
