@@ -10,7 +10,8 @@
 //! may delete an object of which the range has all up to the file's end; where others may make the file
 //! larger at the same time, what they write there is not in the range, so that object is zeroed.
 //!
-//! Invariant: nothing is zeroed beyond the end that the client knows, and no object is made.
+//! Invariants: nothing is zeroed beyond the end that the client knows, and no object is made; nothing is
+//! begun when the client's session has ended meanwhile.
 
 #[cfg(test)]
 #[path = "zeroing_test.rs"]
@@ -35,6 +36,8 @@ pub(super) struct Zeroing {
     /// Operations under way.
     left: usize,
     failed: Option<u16>,
+    /// The grant under which it was begun.
+    grant: u64,
 }
 
 impl Zeroing {
@@ -68,10 +71,11 @@ impl Fs {
         file.resizing = true;
         file.writes += 1;
         file.leaves_hole(end);
+        let grant = file.grants;
         let first = layout.place(offset).0;
         let next = first - first % u64::from(layout.count);
         let end_of_file = is_alone.then_some(size);
-        let zeroing = Zeroing { ino, range: (offset, end), end: end_of_file, next, left: 0, failed: None };
+        let zeroing = Zeroing { ino, range: (offset, end), end: end_of_file, next, left: 0, failed: None, grant };
         self.transfers.insert(call, Transfer::Zero(zeroing));
         self.go_on_zeroing(call, out);
     }
@@ -80,7 +84,14 @@ impl Fs {
     fn go_on_zeroing(&mut self, call: CallId, out: &mut Vec<Output>) {
         let Some(Transfer::Zero(zeroing)) = self.transfers.get_mut(&call) else { return };
         let ino = zeroing.ino;
-        let layout = self.files[&ino].layout;
+        let file = &self.files[&ino];
+        let layout = file.layout;
+        if zeroing.next < layout.objects(zeroing.range.1)
+            && (file.cap == (FsCap::Nothing {}) || file.grants != zeroing.grant)
+        {
+            // Its session has ended meanwhile: others may have the file.
+            zeroing.failed.get_or_insert(EIO);
+        }
         let mut begun = Vec::new();
         while zeroing.failed.is_none() && zeroing.left < AT_ONCE && zeroing.next < layout.objects(zeroing.range.1) {
             if let Some(ops) = zeroing.ops(&layout, zeroing.next) {

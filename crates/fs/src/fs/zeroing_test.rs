@@ -13,7 +13,7 @@ fn what_is_done_to_objects_makes_the_range_zeros() {
         for (from, to) in [(0, size), (0, 4096), (1, 4097), (5000, 70_000), (16_384, size), (99_000, size)] {
             for alone in [false, true] {
                 let end = alone.then_some(size);
-                let zeroing = Zeroing { ino: INO, range: (from, to), end, next: 0, left: 0, failed: None };
+                let zeroing = Zeroing { ino: INO, range: (from, to), end, next: 0, left: 0, failed: None, grant: 0 };
                 let mut data = BTreeMap::new();
                 for number in 0..layout.objects(size) {
                     let mut object = vec![7; layout.length_of(number, size) as usize];
@@ -45,7 +45,8 @@ fn what_is_done_to_objects_makes_the_range_zeros() {
 /// Others may make the file larger: the object that its end is in is not deleted.
 #[test]
 fn others_data_behind_the_end_stays() {
-    let ops = |end| Zeroing { ino: INO, range: (0, 5000), end, next: 0, left: 0, failed: None }.ops(&LAYOUT, 1);
+    let ops =
+        |end| Zeroing { ino: INO, range: (0, 5000), end, next: 0, left: 0, failed: None, grant: 0 }.ops(&LAYOUT, 1);
     assert_eq!(ops(Some(5000)), Some(vec![SubOp::Delete {}]));
     let zero = SubOp::Zero { offset: 0, length: 904 };
     assert_eq!(ops(None), Some(vec![SubOp::AssertExists { exists: true }, zero]));
@@ -79,4 +80,26 @@ fn what_reads_and_writes_waits_until_all_is_zero() {
     let (_, told) = client.ask(Ask::Sync { ino: Some(INO) });
     let wrote = client.asked(|call| matches!(call, FsCall::Wrote { size: 0, .. }));
     assert!(told.is_some() && wrote.is_some(), "the time is told");
+}
+
+/// Sixteen objects had been zeroed when the client's session ended; it heard of that only afterwards, and
+/// went on with the next sixteen as its next instance, in a file that others may have had. (Found by
+/// reading.)
+#[test]
+fn an_evicted_client_zeroes_nothing_more() {
+    let mut client = Client::new();
+    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    client.answer(number, node(80_000));
+    client.ended();
+    client.objects.room = 99;
+    let (call, number) = client.ask(Ask::Zero { ino: INO, offset: 0, length: 80_000 });
+    client.answer(number, node(80_000));
+    assert_eq!(client.objects.taken.len(), AT_ONCE);
+    let evicted = nacre_wire::msg::fs::FsEvicted { instance: Instance(5) };
+    client.turn(Some(Message::FsEvicted(evicted)));
+    for _ in 0..AT_ONCE {
+        client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
+    }
+    client.turn(None);
+    assert_eq!((client.objects.taken.len(), client.ended()), (0, vec![(call, Err(EIO))]));
 }
