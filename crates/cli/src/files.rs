@@ -9,21 +9,23 @@ mod ranks;
 mod remove;
 mod takeover;
 
-use crate::cluster::{Metadata, Place, Session};
+use crate::cluster::{Metadata, Place, Session, host};
 use crate::object::stripe::random;
 use crate::object::{pool_id, pools};
 use crate::out::Out;
 use crate::table::{Column, table};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
-use nacre_types::{Name, PoolId};
+use nacre_types::{Name, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, STANDBYS, name_fault};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
+use nacre_wire::msg::fs::FsFigures;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Bytes of an object with data, unless something else is said.
 const OBJECT_BYTES: u64 = 4 << 20;
@@ -221,11 +223,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             out.bytes(table(FILE_SYSTEMS, &rows).as_bytes())
         }
         Command::Popular { name } => {
-            let mut all = all(&mut *place.metadata()?)?;
-            let shown = all.remove(&Name::from(&**name));
-            let shown = shown
-                .with_context(|| format!("there is no file system {name}; `nacre fs ls` shows which there are"))?;
-            let rows = popular::rows(&shown, place)?;
+            let rows = popular::rows(&one(name, &mut *place.metadata()?)?, place)?;
             if out.json() {
                 return out.value(&Value::Array(rows));
             }
@@ -362,7 +360,15 @@ struct Shown {
     followers: BTreeMap<u16, FsHolder>,
 }
 
+/// A server that does not answer within that time may be about to be taken over: the rest is said.
+const WAIT: Duration = Duration::from_secs(2);
+
 impl Shown {
+    /// What the servers of its ranks say, as far as they do.
+    fn figures(&self, place: &Place) -> Result<BTreeMap<Rank, FsFigures>> {
+        let holders = self.holders.iter().map(|(rank, holder)| (Rank(*rank), holder.clone())).collect();
+        host::figures(place, holders, WAIT)
+    }
     fn row(&self, name: &Name) -> Value {
         let Self { settings, holders, .. } = self;
         let FsSettings { pool, layout, ranks, .. } = settings;
@@ -388,6 +394,12 @@ impl Shown {
         }
         rows
     }
+}
+
+/// The file system of that name.
+fn one(name: &str, metadata: &mut dyn Metadata) -> Result<Shown> {
+    let known = all(metadata)?.remove(&Name::from(name));
+    known.with_context(|| format!("there is no file system {name}; `nacre fs ls` shows which there are"))
 }
 
 /// All file systems.

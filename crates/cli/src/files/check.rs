@@ -9,7 +9,7 @@
 //! Invariant: nothing is written but under a claim, and with `--repair`.
 
 use super::claim::{Claim, Wanted};
-use super::{FsKey, FsSettings, PoolId, Shown, all};
+use super::{FsKey, FsSettings, PoolId, Shown, one};
 use crate::cluster::{Place, Session, host};
 use crate::object::{list, pool_id};
 use crate::objects::{Ended, Failed};
@@ -19,7 +19,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_client::{OpId, Operation};
 use nacre_mds::check::{Check, CheckConfig, Counts, Finding, Next, Report, Row, Token, Trouble};
 use nacre_node::FileSystem;
-use nacre_types::{Name, Time};
+use nacre_types::Time;
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Entry, Stamp};
 use nacre_wire::msg::client::{OpFailure, SubOp};
@@ -92,12 +92,12 @@ impl Own {
     /// first.
     fn one(&self, name: &str, place: &Place) -> Result<Shown> {
         let begun = Instant::now();
-        if place.ceph().is_some() && !one(name, place)?.holders.is_empty() {
+        if place.ceph().is_some() && !one(name, &mut *place.metadata()?)?.holders.is_empty() {
             // Its server may be dead, and no other one there to notice.
             place.metadata()?.settle(LEASE_MAX)?;
         }
         loop {
-            let shown = one(name, place)?;
+            let shown = one(name, &mut *place.metadata()?)?;
             if self.0.is_none() || shown.holders.is_empty() || begun.elapsed() > LEASES_MAX {
                 return Ok(shown);
             }
@@ -120,51 +120,67 @@ impl Drop for Own {
 /// Whether nothing is wrong, or nothing any more.
 fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     let own = Own::start(place)?;
-    let mut shown = own.one(name, place)?;
+    let shown = own.one(name, place)?;
     let mut session = place.connect_for_files()?;
-    let mut wanted = None;
-    if let Some(holder) = shown.holders.values().next() {
-        ensure!(
-            !how.rebuild,
-            "server {} has file system {name}, and a rebuild wants it for itself: `nacre down` stops the cluster, and this command starts what it needs",
-            holder.name
-        );
-        let (counts, faults) = online(name, &mut *session, &config_of(&shown, how.quick), place)?;
-        if faults.is_empty() || !how.repair {
-            say_online(name, &counts, &faults, out)?;
-            drop(session);
-            own.stop()?;
-            return Ok(faults.is_empty());
+    let clean = match shown.holders.values().next() {
+        Some(holder) => {
+            ensure!(
+                !how.rebuild,
+                "server {} has file system {name}, and a rebuild wants it for itself: `nacre down` stops the cluster, and this command starts what it needs",
+                holder.name
+            );
+            served(name, how, shown, &mut *session, place, out)?
         }
-        wanted = Some(Wanted::ask(name, place)?);
-    }
-    let clean = {
-        if let Some(pool) = &how.new_pool {
-            shown.settings.pool = new_pool(name, pool, &mut *session, place)?;
-        }
-        let config = CheckConfig { rebuild: how.rebuild, ..config_of(&shown, how.quick) };
-        let claim = Claim::take(name, &shown.settings, &mut *session, place)?;
-        let served = wanted.is_some();
-        let shown_until = Instant::now() + if served { SHOWN_MAX } else { Duration::ZERO };
-        drop(wanted);
-        let mut offline = Offline { session: &mut *session, claim, config, served, shown_until };
-        let done = offline.check(name, how, out);
-        match &done {
-            Ok(_) => offline.claim.give_back()?,
-            // What it began may happen yet.
-            Err(_) => offline.claim.leave(),
-        }
-        done?
+        None => offline(name, how, shown, None, &mut *session, place, out)?,
     };
     drop(session);
     own.stop()?;
     Ok(clean)
 }
 
-fn one(name: &str, place: &Place) -> Result<Shown> {
-    let mut shown = all(&mut *place.metadata()?)?;
-    let known = shown.remove(&Name::from(name));
-    known.with_context(|| format!("there is no file system {name}; `nacre fs ls` shows which there are"))
+/// The same of one that servers have: they give it back for a repair, if there is something to be repaired.
+fn served(
+    name: &str,
+    how: &How,
+    shown: Shown,
+    session: &mut dyn Session,
+    place: &Place,
+    out: &mut Out,
+) -> Result<bool> {
+    let (counts, faults) = online(name, session, &config_of(&shown, how.quick), place)?;
+    if faults.is_empty() || !how.repair {
+        say_online(name, &counts, &faults, out)?;
+        return Ok(faults.is_empty());
+    }
+    offline(name, how, shown, Some(Wanted::ask(name, place)?), session, place, out)
+}
+
+/// The same of one that no server has, or has any more.
+fn offline(
+    name: &str,
+    how: &How,
+    mut shown: Shown,
+    wanted: Option<Wanted>,
+    session: &mut dyn Session,
+    place: &Place,
+    out: &mut Out,
+) -> Result<bool> {
+    if let Some(pool) = &how.new_pool {
+        shown.settings.pool = new_pool(name, pool, session, place)?;
+    }
+    let config = CheckConfig { rebuild: how.rebuild, ..config_of(&shown, how.quick) };
+    let claim = Claim::take(name, &shown.settings, session, place)?;
+    let served_until = wanted.is_some().then(Instant::now);
+    // The ranks are this command's: none has to be kept from servers any more.
+    drop(wanted);
+    let mut offline = Offline { session, claim, config, served_until };
+    let done = offline.check(name, how, out);
+    match &done {
+        Ok(_) => offline.claim.give_back()?,
+        // What it began may happen yet.
+        Err(_) => offline.claim.leave(),
+    }
+    done
 }
 
 /// Directories and journals are in another pool from now on; nothing of them is there.
@@ -204,10 +220,8 @@ struct Offline<'a> {
     session: &'a mut dyn Session,
     claim: Claim,
     config: CheckConfig,
-    /// Servers had it a moment ago, and have written all: their clients wait for this to end.
-    served: bool,
-    /// Until then these show what they keep.
-    shown_until: Instant,
+    /// Servers had it until then, and have written all: their clients wait for this to end.
+    served_until: Option<Instant>,
 }
 
 impl Offline<'_> {
@@ -216,7 +230,7 @@ impl Offline<'_> {
         let first = self.look(Check::new(self.config.clone()))?;
         let (counts, faults) = (first.counts, first.faults().cloned().collect::<Vec<_>>());
         ensure!(
-            !self.served || counts.batches == 0,
+            self.served_until.is_none() || counts.batches == 0,
             "a server of file system {name} gave up its rank before it had written its journal; nothing is changed: try again"
         );
         let mut said = Vec::new();
@@ -287,7 +301,8 @@ impl Offline<'_> {
         Ok(report)
     }
     fn apply(&mut self, steps: &[Vec<Operation>]) -> Result<()> {
-        while let Some(left) = self.shown_until.checked_duration_since(Instant::now()) {
+        let left = |until: Instant| (until + SHOWN_MAX).checked_duration_since(Instant::now());
+        while let Some(left) = self.served_until.and_then(left) {
             self.claim.keep()?;
             std::thread::sleep(left.min(Duration::from_secs(1)));
         }

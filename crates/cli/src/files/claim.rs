@@ -7,6 +7,7 @@
 //! Servers that have ranks are asked for them with a key of its own ([`Wanted`]), and take none as long
 //! as it is there. It goes with its lease, so they go on if the command dies.
 
+use super::one;
 use crate::cluster::{Metadata, Place, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_types::{Name, Rank};
@@ -56,8 +57,7 @@ impl Wanted {
         let mut metadata = place.metadata()?;
         let lease = grant(&mut *metadata)?;
         let mut wanted = Self { metadata, lease };
-        let file_system = Name::from(name);
-        let key = FsKey::Repair.of(&file_system);
+        let key = FsKey::Repair.of(&Name::from(name));
         let (begun, mut said) = (Instant::now(), None::<Instant>);
         loop {
             if said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
@@ -67,18 +67,12 @@ impl Wanted {
                 wanted.metadata.meta(MetaCall::Transact { compares: Vec::new(), then, otherwise: Vec::new() })?;
                 said = Some(Instant::now());
             }
-            let span = MetaSpan::Prefix { prefix: FsKey::Settings.of(&file_system) };
-            let (pairs, _) = wanted.metadata.list(span)?;
-            let holder = pairs.iter().find_map(|pair| match FsKey::parse(&pair.key)? {
-                (name, FsKey::Rank(rank)) if name == file_system => Some((rank, FsHolder::from_bytes(&pair.value))),
-                _ => None,
-            });
-            let Some((rank, holder)) = holder else { return Ok(wanted) };
-            let holder = holder.map_or_else(|_| "of another version".to_owned(), |holder| holder.name.to_string());
+            let shown = one(name, &mut *wanted.metadata)?;
+            let Some((rank, holder)) = shown.holders.first_key_value() else { return Ok(wanted) };
             ensure!(
                 begun.elapsed() < GIVEN_BACK_MAX,
-                "server {holder} does not give back rank {} of file system {name}: is it older than this program?",
-                rank.0
+                "server {} does not give back rank {rank} of file system {name}: is it older than this program?",
+                holder.name
             );
             std::thread::sleep(LOOK);
         }

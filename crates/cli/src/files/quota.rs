@@ -1,14 +1,13 @@
 //! `nacre fs quota …`: bounds of what may be below a directory.
 
-use super::all;
+use super::one;
 use crate::cluster::{Place, host};
 use crate::out::Out;
 use crate::table::{Column, table};
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::Subcommand;
 use nacre_mds::evaluate::errno::{ENOENT, ENOTDIR};
 use nacre_node::FileSystem;
-use nacre_types::Name;
 use nacre_wire::fs::{FsQuota, QuotaKind};
 use serde_json::{Value, json};
 
@@ -95,10 +94,7 @@ fn with<T>(
     place: &Place,
     what: impl FnOnce(&FileSystem, &[&str]) -> Result<T, u16>,
 ) -> Result<T> {
-    let every = all(&mut *place.metadata()?)?;
-    let Some(shown) = every.get(&Name::from(name)) else {
-        bail!("there is no file system {name}; `nacre fs ls` shows which there are");
-    };
+    let shown = one(name, &mut *place.metadata()?)?;
     ensure!(
         !shown.holders.is_empty(),
         "no server has file system {name}: start the cluster with `nacre up`, or a server with `nacre mds run`"

@@ -1,13 +1,13 @@
 //! `nacre fs ranks`, `nacre fs subtree pin`: several servers for one file system, each with a part of its tree.
 
-use super::{all, claim};
+use super::{claim, one};
 use crate::cluster::{Place, Session, host};
 use crate::objects::{Failed, call};
 use crate::out::Out;
 use anyhow::{Result, anyhow, bail, ensure};
 use nacre_mds::evaluate::errno::{ENOENT, ENOTDIR, ENOTEMPTY, EXDEV};
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects_owned};
-use nacre_types::{Name, Rank, Time};
+use nacre_types::{Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsKey, FsSettings, Stamp};
 use nacre_wire::msg::client::OpFailure;
@@ -52,10 +52,7 @@ pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Resu
 /// There is none of this name; it has more already.
 pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> {
     let mut metadata = place.metadata()?;
-    let every = all(&mut *metadata)?;
-    let Some(shown) = every.get(&Name::from(name)) else {
-        bail!("there is no file system {name}; `nacre fs ls` shows which there are");
-    };
+    let shown = one(name, &mut *metadata)?;
     let before = shown.settings.ranks;
     ensure!(ranks >= before, "file system {name} has {before} ranks already, and cannot have fewer");
     if ranks > before {
@@ -85,10 +82,7 @@ pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> 
 /// # Errors
 /// There is no such rank; it is no directory, or there is something in it.
 pub fn pin(name: &str, path: &str, rank: u16, place: &Place, out: &mut Out) -> Result<()> {
-    let every = all(&mut *place.metadata()?)?;
-    let Some(shown) = every.get(&Name::from(name)) else {
-        bail!("there is no file system {name}; `nacre fs ls` shows which there are");
-    };
+    let shown = one(name, &mut *place.metadata()?)?;
     let ranks = shown.settings.ranks;
     ensure!(rank < ranks, "file system {name} has {ranks} ranks, from 0 on; `nacre fs ranks {name} N` gives it more");
     ensure!(

@@ -31,8 +31,8 @@ const AT_ONCE: usize = 64;
 /// It is in use; the cluster refuses.
 pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let mut metadata = place.metadata()?;
-    let every = all(&mut *metadata)?;
     let file_system = Name::from(name);
+    let every = all(&mut *metadata)?;
     let Some(shown) = every.get(&file_system) else {
         bail!("there is no file system {name}; `nacre fs ls` shows which there are");
     };

@@ -2,16 +2,12 @@
 //! what the cluster has room for.
 
 use super::Shown;
-use crate::cluster::{Place, Session, host};
+use crate::cluster::{Place, Session};
 use nacre_client::Rooms;
-use nacre_types::{PoolId, Rank};
+use nacre_types::PoolId;
 use nacre_wire::msg::fs::FsFigures;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// A server that does not answer within that time may be about to be taken over: the rest is said.
-const WAIT: Duration = Duration::from_secs(2);
 
 /// Measured on one machine (docs/files.md): until a killed server is missed and its rank is taken;
 /// for reading the journal and doing it again; for each client that comes back, and for each file
@@ -37,8 +33,7 @@ pub fn rooms(session: &mut dyn Session) -> BTreeMap<PoolId, u64> {
 
 /// Adds to the rows of a file system's ranks what their servers say, if they do.
 pub fn add(rows: &mut [Value], shown: &Shown, standbys: usize, place: &Place) {
-    let holders = shown.holders.iter().map(|(rank, holder)| (Rank(*rank), holder.clone())).collect();
-    let Ok(figures) = host::figures(place, holders, WAIT) else { return };
+    let Ok(figures) = shown.figures(place) else { return };
     for (rank, FsFigures { objects, bytes, sessions, opens, .. }) in figures {
         let Some(row) = rows.iter_mut().find(|row| row["rank"] == json!(rank.0)) else { continue };
         row["journal_objects"] = json!(objects);
