@@ -222,8 +222,7 @@ impl<'a> Draft<'a> {
     }
     /// Directories from this one up that may have quotas.
     fn bounded(&self, dir: Ino) -> impl Iterator<Item = (Ino, &Rare)> {
-        let all = std::iter::once(dir).chain(self.tree.ancestors(dir).map(|(dir, _)| dir));
-        all.filter_map(|dir| Some((dir, self.tree.inode(dir)?.rare.as_deref()?)))
+        self.tree.upwards(dir).filter_map(|dir| Some((dir, self.tree.inode(dir)?.rare.as_deref()?)))
     }
 }
 

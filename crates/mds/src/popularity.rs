@@ -19,7 +19,7 @@ const COUNTERS_MAX: usize = 10_000;
 /// Counters become smaller so often, each time by [`KEPT`] 65,536ths: half as much after 5 s.
 const STEP: Duration = Duration::from_secs(1);
 const KEPT: u64 = 57_052;
-/// Whatever a counter had is less than one request after so many steps.
+/// After so many steps less than one request is left of any counter.
 const STEPS_MAX: u64 = 300;
 /// A request adds this.
 const ONE: u64 = 1 << 16;

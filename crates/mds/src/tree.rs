@@ -201,6 +201,10 @@ impl Tree {
         at
     }
 
+    /// An inode, and the directories above it, up to [`Ino::TOP`] or as far as they are in memory.
+    pub fn upwards(&self, ino: Ino) -> impl Iterator<Item = Ino> {
+        std::iter::successors(Some(ino), |ino| self.place(*ino).map(|(dir, _)| dir))
+    }
     /// The directories from `dir` upwards, each with the fragment that the one before it is in, from
     /// `dir`'s parent on to [`Ino::TOP`].
     pub fn ancestors(&self, dir: Ino) -> impl Iterator<Item = (Ino, Frag)> {

@@ -77,9 +77,8 @@ impl Run<'_> {
     pub(super) fn usage(&self, ino: Ino) -> Step<FsAnswer> {
         let inode = self.inode(ino)?;
         let sum = if inode.is_directory() { self.draft.sum(ino) } else { nacre_wire::fs::Head::default() };
-        let above = self.tree.ancestors(ino).map(|(dir, _)| dir);
         let mut quotas = Vec::new();
-        for dir in std::iter::once(ino).chain(above) {
+        for dir in self.tree.upwards(ino) {
             let Some(inode) = self.tree.inode(dir).filter(|inode| inode.is_directory()) else { continue };
             let head = self.draft.sum(dir);
             let quota = |kind: QuotaKind| {

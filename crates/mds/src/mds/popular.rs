@@ -38,8 +38,7 @@ impl Mds {
     }
 }
 
-/// An inode, and the directories above it.
+/// An inode, and the directories above it up to the root.
 fn above(tree: &Tree, ino: Ino) -> impl Iterator<Item = Ino> {
-    let up = |ino: &Ino| tree.place(*ino).map(|(dir, _)| dir).filter(|dir| *dir != Ino::TOP);
-    std::iter::successors(Some(ino), up).take(DEPTH_MAX)
+    tree.upwards(ino).take_while(|ino| *ino != Ino::TOP).take(DEPTH_MAX)
 }

@@ -39,8 +39,9 @@ impl Mds {
     }
     /// Whether this is true of an inode or of a directory above it.
     pub(super) fn is_below_one(&self, ino: Ino, is_so: impl Fn(&Rare) -> bool) -> bool {
-        let mut all = std::iter::once(ino).chain(self.tree.ancestors(ino).map(|(dir, _)| dir));
-        all.any(|ino| self.tree.inode(ino).and_then(|inode| inode.rare.as_deref()).is_some_and(&is_so))
+        self.tree
+            .upwards(ino)
+            .any(|ino| self.tree.inode(ino).and_then(|inode| inode.rare.as_deref()).is_some_and(&is_so))
     }
     /// Notes whether a file that is open for writing is below a quota.
     fn note_bound(&mut self, ino: Ino) {
