@@ -219,10 +219,7 @@ impl File {
             self.data_told = inode.data_to();
             self.stale_to = inode.stale_to();
             self.data_safe = if self.unsafe_by.is_some() { self.data_safe.min(self.data_told) } else { self.data_told };
-            let knows_more = self.knows_more() || self.telling > 0;
-            // Had another client cut it off since that was written, it would be told.
-            let own = if knows_more { self.size } else { self.written_to };
-            self.size = own.max(inode.size);
+            self.size = self.own_size().max(inode.size);
         }
     }
     /// What was not written, or what the server had not taken, is lost: what is known of it is what
@@ -292,6 +289,11 @@ impl File {
     pub const fn resized(&mut self) {
         (self.size, self.written_to, self.flushed_to) = (self.told, 0, 0);
     }
+    /// How large it is at least, by what this client has written: had another one cut it off since, this one would have
+    /// been told.
+    fn own_size(&self) -> u64 {
+        if self.knows_more() || self.telling > 0 { self.size } else { self.written_to }
+    }
     /// Whether it may have been written without the server's knowing.
     pub fn knows_more(&self) -> bool {
         (self.cap.buffers() || self.alone == Alone::Yes) && self.is_fresh
@@ -359,7 +361,7 @@ impl File {
     }
     /// Whether it may become so large only if the server has room for that.
     pub fn lacks_room(&self, end: u64) -> bool {
-        matches!(self.cap, FsCap::Bounded { room } if end > room.max(self.size))
+        end > self.room_to()
     }
     /// How large it may become without asking its server for room.
     pub fn room_to(&self) -> u64 {
@@ -371,7 +373,7 @@ impl File {
     }
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {
-        end > self.told && self.stale_to > self.told
+        end > self.told && self.has_stale()
     }
     /// Whether objects may have data beyond the file's end as the server knows it, from before it
     /// was cut off.
@@ -474,8 +476,7 @@ impl File {
         if self.knows_more() {
             node.inode.size = self.size;
         } else {
-            let own = if self.telling > 0 { self.size } else { self.written_to };
-            node.inode.size = node.inode.size.max(own);
+            node.inode.size = node.inode.size.max(self.own_size());
         }
     }
     /// Its times are set by a caller, with the request that has this number: what was written before says nothing

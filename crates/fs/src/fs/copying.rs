@@ -38,7 +38,6 @@ mod tests;
 
 use super::*;
 use crate::file::{Alone, Made};
-use std::collections::VecDeque;
 
 /// Objects of a call that are copied at a time: each is an object in the memory of an OSD, and
 /// waits there for one of the eight places for sources (`osd/src/pg/copy.rs`).
@@ -56,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A range that is copied, as far as it is still to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct Span {
     from: Ino,
     offset: u64,
     to: Ino,
@@ -67,7 +66,7 @@ struct Range {
 /// A call that copies.
 #[derive(Debug)]
 struct Copying {
-    range: Range,
+    range: Span,
     copied: u64,
     /// Since when it has waited for what is dirty.
     waits_since: Option<Time>,
@@ -104,7 +103,7 @@ impl Copies {
 /// Objects of a call that are being copied.
 #[derive(Debug)]
 pub(super) struct CopyingObjects {
-    range: Range,
+    range: Span,
     layout: Layout,
     /// Bytes of the range.
     length: u64,
@@ -155,7 +154,7 @@ fn period(layout: &Layout) -> u64 {
 
 /// How much of a range, from its beginning on, are whole objects. `source_end`: up to there objects
 /// have what the source has, and whether it ends there; `size`: the target's.
-fn whole(layout: &Layout, range: &Range, (source_end, is_end): (u64, bool), size: u64) -> u64 {
+fn whole(layout: &Layout, range: &Span, (source_end, is_end): (u64, bool), size: u64) -> u64 {
     let period = period(layout);
     let begins = |place: u64| place.is_multiple_of(period) && place > 0;
     if !begins(range.offset) || !begins(range.at) {
@@ -167,18 +166,18 @@ fn whole(layout: &Layout, range: &Range, (source_end, is_end): (u64, bool), size
 }
 
 /// How much is copied by hand before objects may come: up to the end of a set.
-fn head(layout: &Layout, range: &Range) -> u64 {
+fn head(layout: &Layout, range: &Span) -> u64 {
     range.left.min(BY_HAND).min(period(layout) - range.offset % period(layout))
 }
 
 /// Whether objects of two files match one to one.
-fn matches(source: &Layout, target: &Layout, range: &Range) -> bool {
+fn matches(source: &Layout, target: &Layout, range: &Span) -> bool {
     source == target && range.offset % period(source) == range.at % period(source)
 }
 
 /// As much of a range as one call copies: it ends with a set, so that the next one begins with
 /// objects.
-fn bounded(range: &Range, layout: Option<&Layout>) -> u64 {
+fn bounded(range: &Span, layout: Option<&Layout>) -> u64 {
     if range.left <= CALL_MAX {
         return range.left;
     }
@@ -211,12 +210,12 @@ impl Fs {
                 let sized = Purpose::Sized(call, Ask::Copy { from, offset, to, at, length }, grant);
                 return self.request(FsCall::Stat { ino: from }, sized, out);
             }
-            let range = Range { from, offset, to, at, left: length };
+            let range = Span { from, offset, to, at, left: length };
             let left = match self.length_of_copy(range) {
                 Ok(left) => left,
                 Err(errno) => return self.end(call, Err(errno)),
             };
-            let range = Range { left, ..range };
+            let range = Span { left, ..range };
             let copying = Copying { range, copied: 0, waits_since: None, by_hand: 0, is_last: false };
             self.copies.calls.insert(call, copying);
         }
@@ -228,19 +227,19 @@ impl Fs {
         keeps || self.knows(ino)
     }
     /// How much of a range a call copies.
-    fn length_of_copy(&self, range: Range) -> Result<u64, u16> {
+    fn length_of_copy(&self, range: Span) -> Result<u64, u16> {
         let (Some(source), Some(target)) = (self.files.get(&range.from), self.files.get(&range.to)) else {
             return Err(EBADF);
         };
         // No file reaches so far.
         let left = range.left.min(u64::MAX - range.offset.max(range.at));
-        let range = Range { left, ..range };
+        let range = Span { left, ..range };
         if range.from == range.to {
             let length = left.min(source.size.saturating_sub(range.offset));
             if range.offset < range.at + length && range.at < range.offset + length {
                 return Err(EINVAL);
             }
-            return Ok(bounded(&Range { left: length, ..range }, Some(&source.layout)));
+            return Ok(bounded(&Span { left: length, ..range }, Some(&source.layout)));
         }
         let layout = matches(&source.layout, &target.layout, &range).then_some(&source.layout);
         Ok(bounded(&range, layout))
@@ -252,7 +251,7 @@ impl Fs {
         match self.next_of_copy(call, out) {
             Next::End(result) => self.end_copy(call, result.err()),
             Next::Wait(ino) => {
-                let Range { from, offset, to, at, left } = range;
+                let Span { from, offset, to, at, left } = range;
                 self.put_off(ino, call, Ask::Copy { from, offset, to, at, length: left });
             }
             Next::Grow(size) => {
@@ -321,7 +320,7 @@ impl Fs {
     }
     /// Whether this client may have objects copied now: no other one changes the source, or looks
     /// at the target.
-    fn may_copy_objects(&self, Range { from, to, .. }: &Range) -> bool {
+    fn may_copy_objects(&self, Span { from, to, .. }: &Span) -> bool {
         let is_free = |ino: &Ino, needs: fn(&FsCap) -> bool| {
             let file = &self.files[ino];
             needs(&file.cap)
@@ -336,7 +335,7 @@ impl Fs {
             && !self.files[to].has_no_room(self.now)
     }
     /// How much of a range, from its beginning on, may be copied as objects.
-    fn whole_objects(&self, range: &Range) -> u64 {
+    fn whole_objects(&self, range: &Span) -> u64 {
         let (source, target) = (&self.files[&range.from], &self.files[&range.to]);
         // What was cut off may still be in objects, behind what the server knows.
         let end = (source.in_objects(), !source.has_stale());
@@ -346,7 +345,7 @@ impl Fs {
             return length;
         }
         let left = room.saturating_sub(range.at);
-        whole(&source.layout, &Range { left, ..*range }, (end.0, false), target.size)
+        whole(&source.layout, &Span { left, ..*range }, (end.0, false), target.size)
     }
 
     /// A call has ended: with as much as was copied, if it was anything.
@@ -403,13 +402,13 @@ impl Fs {
     // ── objects ────────────────────────────────────────────────────────────────────────────────────
 
     /// Both files stay as they are, but for the objects.
-    fn begin_objects(&mut self, range: &Range) {
+    fn begin_objects(&mut self, range: &Span) {
         for ino in [range.from, range.to] {
             self.files.get_mut(&ino).expect("just seen").copies += 1;
         }
         self.files.get_mut(&range.to).expect("just seen").resizing = true;
     }
-    fn end_objects(&mut self, range: &Range) {
+    fn end_objects(&mut self, range: &Span) {
         for ino in [range.from, range.to] {
             self.files.get_mut(&ino).expect("files that are copied are kept").copies -= 1;
         }
@@ -417,7 +416,7 @@ impl Fs {
     }
     /// What waited for that goes on; the call does so first, or in turn with other copies of the
     /// same files.
-    fn settle_copied(&mut self, range: &Range, out: &mut Vec<Output>) {
+    fn settle_copied(&mut self, range: &Span, out: &mut Vec<Output>) {
         self.settle(range.from, out);
         if range.to != range.from {
             self.settle(range.to, out);
@@ -448,7 +447,7 @@ impl Fs {
         self.transfers.insert(call, Transfer::Copy(objects));
         self.go_on_objects(call, out);
     }
-    fn grants_of(&self, range: &Range) -> [u64; 2] {
+    fn grants_of(&self, range: &Span) -> [u64; 2] {
         [range.from, range.to].map(|ino| self.files.get(&ino).map_or(0, |file| file.grants))
     }
     /// Whether both files are still this client's as they were when the objects were begun.
@@ -465,7 +464,7 @@ impl Fs {
         if !self.is_still_granted(&objects) && objects.next < objects.count {
             objects.fail(objects.next, EIO);
         }
-        let Range { from, to, .. } = objects.range;
+        let Span { from, to, .. } = objects.range;
         while objects.failed.is_none() && objects.left < AT_ONCE && objects.next < objects.count {
             let index = objects.next;
             objects.next += 1;

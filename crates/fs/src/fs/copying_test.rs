@@ -123,7 +123,7 @@ fn whole_objects_are_the_range_and_nothing_else() {
             for source_size in [0, set, 2 * set, 3 * set + 4097, 4 * set] {
                 for size in [0, set, 3 * set + 4097, 3 * set + 5000, 9 * set] {
                     for left in [1, set, 2 * set + 17, 9 * set] {
-                        let range = Range { from: SOURCE, offset, to: INO, at, left };
+                        let range = Span { from: SOURCE, offset, to: INO, at, left };
                         let length = whole(&layout, &range, (source_size, true), size);
                         copied += length;
                         assert!(length <= left && (length == 0 || offset + length <= source_size));
@@ -153,14 +153,14 @@ fn whole_objects_are_the_range_and_nothing_else() {
 #[test]
 fn a_call_ends_with_a_set() {
     let layout = Layout { unit: 4 << 20, object: 4 << 20, ..LAYOUT };
-    let range = |offset| Range { from: SOURCE, offset, to: INO, at: 0, left: u64::MAX };
+    let range = |offset| Span { from: SOURCE, offset, to: INO, at: 0, left: u64::MAX };
     assert_eq!(bounded(&range(0), Some(&layout)), CALL_MAX);
     assert_eq!(bounded(&range(1), Some(&layout)), CALL_MAX - 1);
     assert_eq!(bounded(&range((4 << 20) - 1), Some(&layout)), CALL_MAX - (4 << 20) + 1);
     assert_eq!(bounded(&range(1), None), CALL_MAX);
     let large = Layout { count: 64, ..layout };
     assert_eq!(bounded(&range(5), Some(&large)), CALL_MAX);
-    assert_eq!(bounded(&Range { left: 7, ..range(5) }, Some(&layout)), 7);
+    assert_eq!(bounded(&Span { left: 7, ..range(5) }, Some(&layout)), 7);
 }
 
 /// Heads, tails and the first object go through the client; all between does not.

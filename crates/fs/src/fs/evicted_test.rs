@@ -10,11 +10,7 @@ const SECOND: Instance = Instance(6);
 
 /// With a file open, of objects of 4 KiB, of which two are being written, as far as there is room.
 fn writing(room: usize) -> (Client, CallId) {
-    let mut client = Client::new();
-    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node(100));
-    assert_eq!(client.ended().len(), 1);
-    client.objects.room = room;
+    let mut client = Client::writing(100, room);
     let data = Bytes::from(vec![7; 8192]);
     let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data });
     client.answer(number, node(100));

@@ -252,6 +252,15 @@ impl Client {
         self.hears(rank, Message::FsWelcome(welcome));
         Some(greeting)
     }
+    /// It opens the file, of so many bytes, for writing; its objects take so many operations at a time.
+    pub fn writing(size: u64, room: usize) -> Self {
+        let mut client = Self::new();
+        let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+        client.answer(number, node(size));
+        assert_eq!(client.ended().len(), 1);
+        client.objects.room = room;
+        client
+    }
     pub fn forget_said(&mut self) {
         self.said.clear();
         self.said_to.clear();

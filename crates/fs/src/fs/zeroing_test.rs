@@ -55,11 +55,7 @@ fn others_data_behind_the_end_stays() {
 /// Holes are no errors; what comes meanwhile waits, and the time is told afterwards.
 #[test]
 fn what_reads_and_writes_waits_until_all_is_zero() {
-    let mut client = Client::new();
-    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node(12_000));
-    client.ended();
-    client.objects.room = 9;
+    let mut client = Client::writing(12_000, 9);
     let (zeroed, number) = client.ask(Ask::Zero { ino: INO, offset: 4000, length: 1 << 40 });
     client.answer(number, node(12_000));
     let ops = |client: &Client| client.objects.taken.iter().map(|(_, one)| one.ops.clone()).collect::<Vec<_>>();
@@ -87,19 +83,13 @@ fn what_reads_and_writes_waits_until_all_is_zero() {
 /// reading.)
 #[test]
 fn an_evicted_client_zeroes_nothing_more() {
-    let mut client = Client::new();
-    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
-    client.answer(number, node(80_000));
-    client.ended();
-    client.objects.room = 99;
+    let mut client = Client::writing(80_000, 99);
     let (call, number) = client.ask(Ask::Zero { ino: INO, offset: 0, length: 80_000 });
     client.answer(number, node(80_000));
     assert_eq!(client.objects.taken.len(), AT_ONCE);
     let evicted = nacre_wire::msg::fs::FsEvicted { instance: Instance(5) };
     client.turn(Some(Message::FsEvicted(evicted)));
-    for _ in 0..AT_ONCE {
-        client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
-    }
+    (0..AT_ONCE).for_each(|_| client.objects.end_well());
     client.turn(None);
     assert_eq!((client.objects.taken.len(), client.ended()), (0, vec![(call, Err(EIO))]));
 }
