@@ -103,7 +103,7 @@ impl AnyRole {
             Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
-    /// Whether a monitor owes a caller of its an answer. Services ask again over the next session.
+    /// Whether a monitor owes an answer to a command's caller. What services ask they ask again over the next session.
     pub fn awaits_monitors(&self) -> bool {
         match self {
             Self::Client(access) => access.awaits_answers(),

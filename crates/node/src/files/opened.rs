@@ -6,6 +6,7 @@ use super::walk::node;
 use crate::cluster::{Call, call};
 use bytes::Bytes;
 use nacre_fs::{Ask, Given};
+use nacre_mds::evaluate::errno::EXDEV;
 use nacre_types::Ino;
 use nacre_wire::fs::{Inode, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsChanges};
@@ -13,7 +14,6 @@ use std::future::Future;
 
 /// It is open for reading only.
 const EBADF: u16 = 9;
-const EXDEV: u16 = 18;
 
 /// A file that is open, until it is closed or dropped. What is written stays in this client for a second at most;
 /// [`Self::sync_all`] makes it safe.

@@ -1,6 +1,6 @@
 //! What `fs check` says of what is left.
 
-use super::world::{METADATA, layout};
+use super::world::{METADATA, NAMESPACE, layout};
 use nacre_conformance::memory::Memory;
 use nacre_mds::check::{Check, CheckConfig, Kind, Report};
 use nacre_types::{Name, ObjectId, PoolId};
@@ -16,7 +16,7 @@ pub fn check(memory: &mut Memory, ranks: u16) {
 /// What is checked, of a file system with so many ranks.
 pub fn config(ranks: u16) -> CheckConfig {
     CheckConfig {
-        namespace: Name::from("home.1"),
+        namespace: Name::from(NAMESPACE),
         pool: METADATA,
         layout: layout(),
         ranks,

@@ -57,11 +57,12 @@ impl Book {
             let at = data.len() - rest.len();
             assert!(self.appends.contains_key(&id), "at {at} of {NAME} is what no client appended: {id:?}");
             let (record, after) = rest.split_at(length.min(rest.len()));
-            let is_whole = record.len() == length && record[HEAD..].iter().all(|byte| *byte == id.1 as u8);
+            let is_filled = record[HEAD..].iter().all(|byte| *byte == id.1 as u8);
+            let is_whole = is_filled && record.len() == length;
             if !is_whole && self.lost.contains(&ClientId(id.0)) && !self.appends[&id].sure {
                 return self.reads.push((begun, found, true));
             }
-            assert!(record[HEAD..].iter().all(|byte| *byte == id.1 as u8), "{id:?} at {at} of {NAME} is not whole");
+            assert!(is_filled, "{id:?} at {at} of {NAME} is not whole");
             assert_eq!(record.len(), length, "{id:?} at {at} of {NAME} ends early");
             assert!(last.insert(id.0, id.1).is_none_or(|before| before < id.1), "{id:?} at {at} is not in order");
             found.insert(id);

@@ -11,8 +11,10 @@
 use super::checked::{config, faults_of, look};
 use super::registry::Registry;
 use super::world::METADATA;
+use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
-use nacre_conformance::memory::Memory;
+use bytes::Bytes;
+use nacre_conformance::memory::{Memory, Object};
 use nacre_mds::check::{Check, CheckConfig};
 use nacre_mds::mds::{HEAD_ATTR, PARENT_ATTR};
 use nacre_types::{Name, ObjectId, PoolId};
@@ -21,8 +23,6 @@ use nacre_wire::fs::{FsKey, Head};
 use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaSpan};
 
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
 const TTL_MS: u64 = 30_000;
 const SAY_AGAIN: u64 = 2 * SECOND;
 /// Servers have so long to give their ranks back.
@@ -74,7 +74,7 @@ impl Repairs {
         if asking.said == 0 || now - asking.said >= SAY_AGAIN {
             asking.said = now;
             let key = FsKey::Repair.of(&self.file_system);
-            let then = vec![MetaOp::Put { key, value: Name::from("a repair").as_bytes().to_vec().into(), lease }];
+            let then = vec![MetaOp::Put { key, value: Bytes::from_static(b"a repair"), lease }];
             let put = MetaCall::Transact { compares: Vec::new(), then, otherwise: Vec::new() };
             if ask(MetaCall::KeepAlive { lease }).is_err() || ask(put).is_err() {
                 // There was no majority for too long.
@@ -121,7 +121,7 @@ impl Repairs {
 
     /// A directory's object counts wrong, or does not say where its entry is.
     fn damage(&mut self, memory: &mut Memory, config: &CheckConfig) {
-        let has_head = |(key, object): (&(PoolId, ObjectId), &nacre_conformance::memory::Object)| {
+        let has_head = |(key, object): (&(PoolId, ObjectId), &Object)| {
             let is_directory = key.0 == METADATA && object.attrs.contains_key(HEAD_ATTR.as_bytes());
             (is_directory && key.1.namespace == config.namespace).then(|| key.clone())
         };

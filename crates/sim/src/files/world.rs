@@ -11,6 +11,7 @@ use super::relics::{Relic, Shown};
 use super::repair::{Repairs, Step};
 use super::tops::{self, Top};
 use super::view::{Asked, Keys, Objects};
+use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Operation, Service, WatchNews};
@@ -31,12 +32,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MS;
 /// After the faults everything must have been answered within so long.
 const HEALED: u64 = 120 * SECOND;
 /// And what was answered is safe after so long.
 const SETTLE: u64 = 10 * SECOND;
+/// Of the objects of its file system.
+pub(super) const NAMESPACE: &str = "home.1";
 pub(super) const METADATA: PoolId = PoolId(1);
 /// So long a client waits for the end of what its programs have begun.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -318,7 +319,7 @@ impl World {
             linger: Duration::from_millis(*rng.pick(&[0, 3, 50])),
         };
         let mut memory = Memory::default();
-        let namespace = Name::from("home.1");
+        let namespace = Name::from(NAMESPACE);
         let config = |rank| MdsConfig {
             rank,
             namespace: namespace.clone(),
