@@ -1,22 +1,28 @@
 //! The thread that answers the kernel runs where the program runs whose requests it answers.
 //!
 //! ```text
-//!  one request in 32 ─▶ whose is it, and where does that thread run?
-//!       the same as last time ─▶ this thread runs there, too, and nowhere else
-//!       another one           ─▶ this thread runs where the kernel wants
+//!  one request in 32 ─▶ its thread ─▶ looks where that runs ─▶ the same thread as last time: both
+//!   (the thread that     (another      (/proc/TID/stat)          threads run there, and nowhere else
+//!    answers)             thread)                              another one: where the kernel wants
 //! ```
-//! A program waits for each of its requests, and this thread for the next one. Where both have one
-//! processor, the kernel goes from one to the other and back. It puts them on two if it can, and
-//! then each of the four steps wakes a processor: in a virtual machine, where that leaves the
-//! machine, `stat` cost three times as much (61 and 21 µs of CPU), and took three times as long.
-//! Of several programs at a time none is followed: they would wait for each other.
+//! A program waits for each of its requests, and the thread that answers for the next one. Where
+//! both have one processor, the kernel goes from one to the other and back. It puts them on two if
+//! it can, and then each of the four steps wakes a processor: in a virtual machine, where that
+//! leaves the machine, `stat` cost three times as much (61 and 21 µs of CPU), and took three times
+//! as long. Of several programs at a time none is followed: they would wait for each other.
 //!
-//! Invariant: this thread runs on no processor on which it might not run when it began.
+//! Invariants:
+//! 1. The thread that answers looks at no program. One that starts another closes its files under a
+//!    lock of the kernel (`exec_update_lock`) that `/proc/TID/stat` takes too: the close waits for
+//!    the answer, and who should answer would wait for the close. A thread of its own may wait.
+//! 2. Neither thread runs on a processor on which the one that answers might not when it began.
 
 use fuser::Request;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use std::cell::RefCell;
 use std::fs;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
 /// One request in so many is looked at: that costs some 10 µs.
 const EVERY: u32 = 32;
@@ -30,7 +36,7 @@ pub fn follow(request: &Request) {
     FOLLOWING.with_borrow_mut(|following| following.came(request.pid()));
 }
 
-/// Where this thread is to run.
+/// Where the thread that answers is to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -56,44 +62,74 @@ impl Policy {
     }
 }
 
+/// Of the thread that answers.
 struct Following {
     requests: u32,
-    policy: Policy,
-    /// Where it may run; `None`: that cannot be known or changed, and is left alone.
-    all: Option<CpuSet>,
+    /// Takes the thread of a request, if it waits for one; ends when this is dropped. `None`: there
+    /// is none.
+    scout: Option<SyncSender<u32>>,
 }
 
 impl Following {
     fn new() -> Self {
-        Self { requests: 0, policy: Policy::default(), all: sched_getaffinity(None).ok() }
+        let scout = Scout::of_this_thread().and_then(|scout| {
+            let (sender, asked) = sync_channel(1);
+            let thread = thread::Builder::new().name("nacre-following".to_owned());
+            thread.spawn(move || scout.work(&asked)).is_ok().then_some(sender)
+        });
+        Self { requests: 0, scout }
     }
     fn came(&mut self, thread: u32) {
         self.requests += 1;
         // Those of the kernel itself are of no thread.
-        if self.requests < EVERY || thread == 0 || self.all.is_none() {
+        if self.requests < EVERY || thread == 0 {
             return;
         }
         self.requests = 0;
-        let text = fs::read_to_string(format!("/proc/{thread}/stat"));
-        let Some(processor) = text.ok().and_then(|text| processor(&text)) else { return };
-        if let Some(place) = self.policy.saw(thread, processor)
-            && !self.go(place)
-        {
-            self.all = None;
+        if let Some(scout) = &self.scout {
+            // While it waits for a program that starts another, it has missed something.
+            let _ = scout.try_send(thread);
         }
     }
-    /// Goes there; whether that was possible.
+}
+
+/// Looks where programs run, and has the thread that answers run there.
+struct Scout {
+    answering: Pid,
+    /// Where that may run.
+    all: CpuSet,
+    policy: Policy,
+}
+
+impl Scout {
+    /// For the thread that makes it; `None`: where that may run cannot be known.
+    fn of_this_thread() -> Option<Self> {
+        Some(Self { answering: gettid(), all: sched_getaffinity(None).ok()?, policy: Policy::default() })
+    }
+    /// Until the thread that answers ends, or cannot be moved.
+    fn work(mut self, asked: &Receiver<u32>) {
+        for thread in asked {
+            let text = fs::read_to_string(format!("/proc/{thread}/stat"));
+            let Some(processor) = text.ok().and_then(|text| processor(&text)) else { continue };
+            if let Some(place) = self.policy.saw(thread, processor)
+                && !self.go(place)
+            {
+                return;
+            }
+        }
+    }
+    /// Goes there, with the thread that answers, so that it wakes no other processor; whether that
+    /// was possible.
     fn go(&self, place: Place) -> bool {
-        let Some(all) = &self.all else { return false };
         let set = match place {
-            Place::On(processor) if processor < CpuSet::MAX_CPU && all.is_set(processor) => {
+            Place::On(processor) if processor < CpuSet::MAX_CPU && self.all.is_set(processor) => {
                 let mut one = CpuSet::new();
                 one.set(processor);
                 one
             }
-            Place::On(_) | Place::Anywhere => *all,
+            Place::On(_) | Place::Anywhere => self.all,
         };
-        sched_setaffinity(None, &set).is_ok()
+        [Some(self.answering), None].into_iter().all(|thread| sched_setaffinity(thread, &set).is_ok())
     }
 }
 
@@ -132,14 +168,18 @@ mod tests {
     /// On a thread of its own: it stays changed.
     #[test]
     fn it_comes_back_from_where_it_went() {
-        let is_right = std::thread::spawn(|| {
-            let following = Following::new();
-            let all = following.all.expect("it may ask");
+        let is_right = thread::spawn(|| {
+            let scout = Scout::of_this_thread().expect("it may ask");
+            let all = scout.all;
             let first = (0..CpuSet::MAX_CPU).find(|processor| all.is_set(*processor)).expect("it runs");
-            let went = following.go(Place::On(first));
-            let there = sched_getaffinity(None).expect("it may ask");
-            let back = following.go(Place::On(CpuSet::MAX_CPU)) && following.go(Place::Anywhere);
-            went && there.count() == 1 && back && sched_getaffinity(None) == Ok(all)
+            // By another thread, as it is: that must not be what moves this one.
+            let places = [Place::On(first), Place::On(CpuSet::MAX_CPU), Place::Anywhere];
+            let mut went = places.into_iter().map(|place| {
+                let moved = thread::scope(|scope| scope.spawn(|| scout.go(place)).join().expect("it ends"));
+                (moved, sched_getaffinity(None).expect("it may ask"))
+            });
+            let there = went.next().expect("three");
+            there.0 && there.1.count() == 1 && went.all(|(moved, set)| moved && set == all)
         });
         assert!(is_right.join().expect("it ends"));
     }

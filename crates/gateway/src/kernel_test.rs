@@ -568,6 +568,39 @@ fn a_write_by_others_than_root_takes_set_id_bits_off() {
     end(mounted, &dir);
 }
 
+/// A program that starts another closes its files under a lock of the kernel that `/proc/TID/stat`
+/// takes, too, and waits for each close. The thread that answers read that file, one request in 32,
+/// to run where the program runs: once in some two hundred starts it waited for the program, the
+/// program for it, and everything else on the mount for both, for good. (`show mounts` stood still
+/// after a fault, since then it starts programs; three changes of the servers were suspected.)
+#[test]
+fn programs_that_start_others_have_their_files_closed() {
+    let Some((mounted, _, dir)) = mounted("starts") else { return };
+    let (done, ended) = std::sync::mpsc::channel();
+    let place = dir.clone();
+    let starts = std::thread::spawn(move || {
+        // The other program gets none of them: all are closed as it begins.
+        let files: Vec<fs::File> =
+            (0..8).map(|nr| fs::File::create_new(place.join(format!("f{nr}"))).expect("made")).collect();
+        for _ in 0..100 {
+            assert!(std::process::Command::new("true").status().expect("starts").success());
+        }
+        drop(files);
+        done.send(()).expect("it is waited for");
+    });
+    let in_time = ended.recv_timeout(Duration::from_secs(60));
+    if in_time.is_err() {
+        let how = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+        let _ = rustix::mount::unmount(&dir, how);
+    }
+    assert_eq!(in_time, Ok(()), "a close is not answered");
+    starts.join().expect("it has ended");
+    for nr in 0..8 {
+        fs::remove_file(dir.join(format!("f{nr}"))).expect("removed");
+    }
+    end(mounted, &dir);
+}
+
 /// What stays on the folder after an unmount from outside is not ours.
 #[test]
 fn unmounting_from_outside_ends_it_and_touches_nothing_else() {

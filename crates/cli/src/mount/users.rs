@@ -1,13 +1,19 @@
-//! Which programs use a mount. Only links of `/proc` are read, and no file of the mount is: it may
-//! not answer.
+//! Which programs use a mount. No file of the mount is read: it may not answer. What `/proc` says of a
+//! program that begins another waits as long as that waits for its mount, so it is read by a thread
+//! of its own, for a bounded time.
 
 use nacre_gateway::table;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 /// So many are named.
 const NAMED_MAX: usize = 5;
+/// Longer than all processes of a machine take that has tens of thousands.
+const LOOK_MAX: Duration = Duration::from_secs(3);
 
 /// Who uses a mount, as a part of a sentence; `None`: none is to be seen, since it has just ended
 /// or is another user's.
@@ -17,10 +23,21 @@ pub fn users(dir: &Path) -> Option<String> {
     if let Some(other) = table::mounts().iter().find(|entry| below(entry)) {
         return Some(format!("{} is mounted at {}", other.source, other.dir.display()));
     }
+    let (found, all) = channel();
+    let place = dir.to_owned();
+    thread::spawn(move || drop(found.send(uses(&place))));
+    match all.recv_timeout(LOOK_MAX) {
+        Ok(all) => sentence(&all),
+        Err(_) => Some("a program that waits for it".to_owned()),
+    }
+}
+
+/// How each program uses it that does, the one with the lowest number first.
+fn uses(dir: &Path) -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
-    sentence(&pids.into_iter().filter_map(|pid| use_of(pid, dir)).collect::<Vec<_>>())
+    pids.into_iter().filter_map(|pid| use_of(pid, dir)).collect()
 }
 
 fn sentence(users: &[String]) -> Option<String> {
