@@ -651,6 +651,7 @@ impl Mds {
                 || in_order.contains(&client)
                 || (quiet && request.again.is_none())
                 || self.waits_for_foretold(client, &request)
+                || self.waits_for_told(client, &request)
             {
                 self.waiting.push_back((client, request));
                 continue;

@@ -1,11 +1,11 @@
 //! Directories that are delegated to a client: what it did there comes before all that others see.
 
-use crate::rig::make_call;
+use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
-use nacre_mds::mds::Say;
+use nacre_mds::mds::{Greeted, Say};
 use nacre_types::{ClientId, Ino, Instance, Time};
 use nacre_wire::fs::{FileKind, FsQuota, QuotaKind, Stamp};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsRequest};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsOpens, FsRequest};
 use std::time::Duration;
 
 fn make(dir: Ino, name: &str, kind: FileKind) -> FsCall {
@@ -225,4 +225,40 @@ fn what_is_delegated_is_taken_back_before_other_ranks_are_asked() {
     }
     two.settle();
     assert!(!two.mds.take_transactions().is_empty());
+}
+
+/// A client had made a file larger and given it back, which the rank's last holder knew and its journal
+/// did not. At the next one another client's repeated request was delegated the directory first: so
+/// that word had to wait until it was returned, and meanwhile that client was shown the file as it had
+/// been, and read zeros. (Simulated: seed 3166 of 593a465c.)
+#[test]
+fn no_one_is_shown_a_file_before_what_was_told_of_it_is_done() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, and_open(make(Ino::ROOT, "f", FileKind::File {})));
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else { panic!("made") };
+    let ino = node.inode.ino;
+    two.take_over();
+    let opens = |reads, writes| [FsOpens { ino, reads, writes, cap: FsCap::Sync {}, alone: false, place: None }];
+    for (client, opens) in [(ANNA, opens(0, 1)), (BERT, opens(1, 0))] {
+        assert_eq!(two.mds.on_session(client, Instance(1), (true, 1), &opens), Greeted::Taken);
+    }
+    two.mds.on_delegable(BERT, true);
+    let again = Some(FsAgain { stamp: Stamp(7), made: Ino(ino.0 + 1) });
+    let call = make(Ino::ROOT, "x", FileKind::File {});
+    let request = FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call };
+    two.mds.on_request(BERT, request);
+    two.ask(ANNA, 2, FsCall::Comply { ino, number: 1, size: 777, mtime: Stamp(8), written: true });
+    two.ask(BERT, 2, FsCall::Stat { ino });
+    two.mds.on_caught_up(ANNA);
+    two.mds.on_caught_up(BERT);
+    two.settle();
+    let delegated = &two.reply(BERT, 1).expect("it was answered before").delegated;
+    assert_eq!(delegated, &[Ino::ROOT], "else nothing waits");
+    assert!(two.reply(BERT, 2).is_none(), "it waits for what was told");
+    let number = asked(&two, BERT, Ino::ROOT).expect("it is wanted back");
+    two.ask(BERT, 3, comply(Ino::ROOT, number));
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(BERT, 2).expect("now").answer else { panic!("a node") };
+    assert_eq!(node.inode.size, 777);
 }

@@ -32,6 +32,8 @@ pub(super) struct Capabilities {
     news: Vec<(ClientId, FsCapNews, Option<Vec<Wait>>)>,
     /// Since when clients have owed an answer.
     owing: BTreeMap<ClientId, Time>,
+    /// Requests that have been put before all others after a takeover, and are not done.
+    first: BTreeSet<(ClientId, u64)>,
 }
 
 impl Mds {
@@ -127,7 +129,8 @@ impl Mds {
 
     /// What clients have given back they do not name to the next holder of the rank; how large they had
     /// made a file it learns from what they say again, and that before another client uses it. What only looks has time
-    /// (simulated seed 488: one client's look came before what it said later, and before what another one said).
+    /// (simulated seed 488: one client's look came before what it said later, and before what another one said; seed 3166 of
+    /// 593a465c: what one said had to wait for its directory, and another one was shown the file without it).
     pub(super) fn put_tells_first(&mut self) {
         let tells = self.waiting.iter().filter(|(_, request)| request.call.tells());
         let mut last = BTreeMap::new();
@@ -139,6 +142,28 @@ impl Mds {
             !request.call.is_change() || last.get(client).is_none_or(|last| request.number > *last)
         };
         self.waiting.make_contiguous().sort_by_key(is_later);
+        let first = self.waiting.iter().take_while(|one| !is_later(one));
+        self.capabilities.first = first.map(|(client, request)| (*client, request.number)).collect();
+    }
+    /// Whether some of that is still to be done, and this is none of it: it may have to wait for a
+    /// directory to be read, or taken back. What others may be waiting for meanwhile does not: what is given
+    /// back, and what was done before.
+    pub(super) fn waits_for_told(&mut self, client: ClientId, request: &FsRequest) -> bool {
+        let (first, asked) = (&mut self.capabilities.first, &self.asked);
+        if !first.is_empty() {
+            first.retain(|one| asked.contains(one));
+        }
+        let gives_back = matches!(
+            request.call,
+            FsCall::Comply { .. }
+                | FsCall::Close { .. }
+                | FsCall::Wrote { .. }
+                | FsCall::Alone { ends: true, .. }
+                | FsCall::Grow { .. }
+                | FsCall::Numbers {}
+        );
+        let is_done = request.again.is_some() || request.foretold.is_some() || request.call.is_foretold();
+        !first.is_empty() && !gives_back && !is_done && !first.contains(&(client, request.number))
     }
 
     /// A client has opened a file or closed it.
