@@ -275,6 +275,9 @@ pub struct Mds {
     quiet_until: Time,
     /// What they tell of data is still to be done before all that is new.
     tells_first: bool,
+    /// Requests that the last holder has done, and perhaps not answered, since others were to forget something first: asked
+    /// again before these have come.
+    asked_early: BTreeMap<(ClientId, u64), FsRequest>,
     evicting: evicting::Evicting,
     /// Who has which file open for writing, and where evicted ones may have written.
     writers: Writers,
@@ -347,6 +350,7 @@ impl Mds {
             expected: BTreeSet::new(),
             quiet_until: Time::ZERO,
             tells_first: false,
+            asked_early: BTreeMap::new(),
             evicting: evicting::Evicting::default(),
             writers: Writers::default(),
             probing: probing::Probing::default(),
@@ -479,6 +483,7 @@ impl Mds {
     fn forget_requests(&mut self, client: ClientId) {
         self.waiting.retain(|(who, _)| *who != client);
         self.asked.retain(|(who, _)| *who != client);
+        self.asked_early.retain(|(who, _), _| *who != client);
         if let Some(session) = self.sessions.get_mut(&client) {
             (session.open, session.foretold) = (0, 0);
         }
@@ -510,7 +515,7 @@ impl Mds {
 
     /// A request arrived.
     pub fn on_request(&mut self, client: ClientId, request: FsRequest) {
-        let safe = self.journal.safe();
+        let (safe, quiet) = (self.journal.safe(), self.is_quiet());
         let shares = &self.shares;
         let may_ask = |session: &&mut Session| session.since < safe && !self.evicting.has(client);
         let Some(session) = self.sessions.get_mut(&client).filter(may_ask) else { return };
@@ -522,9 +527,14 @@ impl Mds {
         if let Some(kept) = session.answers.get_mut(&request.number) {
             let opened = opened_by(&request.call, &kept.reply.answer);
             let file = opened.and_then(Opened::file);
+            // Clients that have not come may show what was before.
+            let early = quiet && kept.inherited;
             let opened = opened.filter(|_| std::mem::take(&mut kept.inherited) && !is_counted(&request));
             // What is held is told when it may be.
-            if kept.after.is_over(safe, shares) {
+            if early {
+                self.note_opened(client, opened);
+                self.asked_early.insert((client, request.number), request);
+            } else if kept.after.is_over(safe, shares) {
                 let is_safe = kept.batch.is_none_or(|batch| batch < safe);
                 let mut reply = FsReply { safe: is_safe, ..kept.reply.clone() };
                 self.note_opened(client, opened);
@@ -632,6 +642,12 @@ impl Mds {
         self.end_delegations();
         self.look_through();
         self.look_for_unsure();
+        if !self.is_quiet() {
+            // What the last holder had done is answered now.
+            for ((client, _), request) in std::mem::take(&mut self.asked_early) {
+                self.on_request(client, request);
+            }
+        }
         if !self.is_quiet() && std::mem::take(&mut self.tells_first) {
             self.put_tells_first();
             self.put_foretold_first();

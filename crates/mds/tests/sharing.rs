@@ -570,3 +570,37 @@ fn a_file_without_a_name_is_cut_off_and_grows_as_others_do() {
     let gone = matches!(two.reply(ANNA, 9).expect("answered").answer, FsAnswer::Failed { .. });
     assert!(gone && two.mds.tree().place(ino).is_none(), "nothing is left of it");
 }
+
+/// A change was in the journal, and its answer held until another client had forgotten what was before.
+/// The server died, and the next one answered the request that was sent again, by the journal, while
+/// that client still showed the old attributes under its lease. (Simulated: seed 547 of bac3932f.)
+#[test]
+fn what_the_last_holder_had_not_answered_is_answered_when_all_have_come() {
+    let mut two = Two::new();
+    two.forgets = vec![ANNA];
+    two.ask(ANNA, 1, make("x"));
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else { panic!("made") };
+    let ino = node.inode.ino;
+    two.ask(BERT, 1, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("x") });
+    two.settle();
+    assert!(two.reply(BERT, 1).expect("answered").keep);
+    let set = || FsCall::Set { ino, changes: FsChanges { mode: Some(0o600), ..FsChanges::default() } };
+    two.ask(ANNA, 2, set());
+    two.settle();
+    assert!(two.reply(ANNA, 2).is_none(), "the other one shows what was before");
+    two.take_over();
+    let come = |two: &mut Two, client| {
+        let greeted = two.mds.on_session(client, Instance(1), (true, 1), &[]);
+        assert_eq!(greeted, nacre_mds::mds::Greeted::Taken);
+        two.mds.on_caught_up(client);
+    };
+    come(&mut two, ANNA);
+    two.ask(ANNA, 2, set());
+    two.settle();
+    assert!(two.reply(ANNA, 2).is_none(), "it does still");
+    come(&mut two, BERT);
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 2).expect("now").answer else { panic!("a node") };
+    assert_eq!(node.inode.mode, 0o600);
+}
