@@ -256,6 +256,7 @@ fn no_one_is_shown_a_file_before_what_was_told_of_it_is_done() {
     let delegated = &two.reply(BERT, 1).expect("it was answered before").delegated;
     assert_eq!(delegated, &[Ino::ROOT], "else nothing waits");
     assert!(two.reply(BERT, 2).is_none(), "it waits for what was told");
+    assert!(two.mds.next_deadline() <= two.now + Duration::from_secs(1), "but not for ever");
     let number = asked(&two, BERT, Ino::ROOT).expect("it is wanted back");
     two.ask(BERT, 3, comply(Ino::ROOT, number));
     two.settle();

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// A client that has not answered, and was not heard for so long, is evicted. Until others go on its fence has
 /// to be in force, and what it had written to be found: 10 s in all (docs/files.md).
 const DEAF: Duration = Duration::from_secs(9);
+/// Others wait so long for what clients tell again of files after a takeover. What one tells may have to wait for names
+/// that another one is to give back, and a kernel gives back none of a directory into which a look is under way.
+const TOLD_MAX: Duration = Duration::from_secs(1);
 /// One that is heard, and has not answered: it may have much to write.
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -34,6 +37,8 @@ pub(super) struct Capabilities {
     owing: BTreeMap<ClientId, Time>,
     /// Requests that have been put before all others after a takeover, and are not done.
     first: BTreeSet<(ClientId, u64)>,
+    /// Until when all others wait for those.
+    first_until: Time,
 }
 
 impl Mds {
@@ -144,10 +149,11 @@ impl Mds {
         self.waiting.make_contiguous().sort_by_key(is_later);
         let first = self.waiting.iter().take_while(|one| !is_later(one));
         self.capabilities.first = first.map(|(client, request)| (*client, request.number)).collect();
+        self.capabilities.first_until = self.now + TOLD_MAX;
     }
-    /// Whether some of that is still to be done, and this is none of it: it may have to wait for a
-    /// directory to be read, or taken back. What others may be waiting for meanwhile does not: what is given
-    /// back, and what was done before.
+    /// Whether some of that is still to be done, for no longer than `TOLD_MAX`, and this is none of it: it may have to wait
+    /// for a directory to be read, or taken back. What others may be waiting for meanwhile does not: what is given back, and
+    /// what was done before.
     pub(super) fn waits_for_told(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let (first, asked) = (&mut self.capabilities.first, &self.asked);
         if !first.is_empty() {
@@ -263,7 +269,7 @@ impl Mds {
         let delegated = delegated.map(|(client, since)| (client, self.waits_until(client, since)));
         owing.chain(delegated).chain(stopping.map(|client| (client, self.heard(client) + DEAF)))
     }
-    /// Clients that do not answer: others go on without them.
+    /// Clients that do not answer, or not in time: others go on without them.
     pub(super) fn evict_deaf(&mut self) {
         let deaf: Vec<ClientId> =
             self.waited_for().filter(|(_, until)| *until <= self.now).map(|(client, _)| client).collect();
@@ -272,10 +278,15 @@ impl Mds {
             self.evict(client);
             self.try_again = true;
         }
+        if !self.capabilities.first.is_empty() && self.now >= self.capabilities.first_until {
+            self.capabilities.first.clear();
+            self.try_again = true;
+        }
     }
     /// When that is due.
     pub(super) fn caps_at(&self) -> Time {
-        self.waited_for().map(|(_, until)| until).min().unwrap_or(Time::MAX)
+        let told = (!self.capabilities.first.is_empty()).then_some(self.capabilities.first_until);
+        self.waited_for().map(|(_, until)| until).chain(told).min().unwrap_or(Time::MAX)
     }
     /// A client is gone.
     pub(super) fn end_caps(&mut self, client: ClientId) {
