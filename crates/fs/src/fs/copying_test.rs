@@ -442,7 +442,38 @@ fn room_is_respected() {
     assert!(grows.is_some());
     client.answer(grows, FsAnswer::Failed { errno: 122 });
     let short: Vec<_> = client.ended().into_iter().map(|(_, outcome)| outcome).collect();
-    assert_eq!(short, [Ok(Given::Copied(2 * OBJECT))]);
+    assert_eq!(short, [Ok(Given::Copied(2 * OBJECT + 5))], "all that there is room for");
+}
+
+/// What goes by hand is written as far as there is room, and what is refused is what comes behind.
+#[test]
+fn a_copy_by_hand_is_short_where_the_room_ends() {
+    for cap in [FsCap::Bounded { room: 4 * OBJECT }, FsCap::Bounded { room: 0 }, FsCap::Asks {}] {
+        let mut client = opened((100 * OBJECT, FsCap::Sync {}), (4 * OBJECT, cap));
+        client.fs.files.get_mut(&INO).expect("open").cap = cap;
+        let call = copy(&mut client, OBJECT, 2 * OBJECT, 3 * OBJECT);
+        for _ in 0..9 {
+            let sized = client.asked(|call| matches!(call, FsCall::Stat { .. }));
+            let beyond = |size: &u64| *size > 4 * OBJECT;
+            let grows = client.asked(
+                |call| matches!(call, FsCall::Grow { size, .. } | FsCall::Wrote { size, .. } if beyond(size)),
+            );
+            // Several objects that others may write are written one after the other.
+            let alone = client.asked(|call| matches!(call, FsCall::Alone { .. }));
+            client.said.clear();
+            if sized.is_some() {
+                client.answer(sized, node_of(SOURCE, 100 * OBJECT));
+            }
+            if alone.is_some() {
+                client.answer(alone, FsAnswer::Done {});
+            }
+            if grows.is_some() {
+                client.answer(grows, FsAnswer::Failed { errno: 122 });
+            }
+            finish(&mut client);
+        }
+        assert_eq!(client.ended(), [(call, Ok(Given::Copied(2 * OBJECT)))], "{cap:?}");
+    }
 }
 
 /// Within one file: to another place of it, and not over itself.
