@@ -21,8 +21,9 @@ use fuser::Request;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use std::cell::RefCell;
 use std::fs;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, Thread};
 
 /// One request in so many is looked at: that costs some 10 µs.
 const EVERY: u32 = 32;
@@ -62,34 +63,52 @@ impl Policy {
     }
 }
 
+/// What the thread that answers asks for: the thread of a request, [`NONE`] or [`END`].
+type Asked = Arc<AtomicU32>;
+const NONE: u32 = 0;
+const END: u32 = u32::MAX;
+
 /// Of the thread that answers.
 struct Following {
     requests: u32,
-    /// Takes the thread of a request, if it waits for one; ends when this is dropped. `None`: there
-    /// is none.
-    scout: Option<SyncSender<u32>>,
+    /// The thread that looks, unless there is none. Not a channel: who waits for one looks several
+    /// times whether something has come before it sleeps, and each time is a switch.
+    scout: Option<(Asked, Thread)>,
 }
 
 impl Following {
     fn new() -> Self {
         let scout = Scout::of_this_thread().and_then(|scout| {
-            let (sender, asked) = sync_channel(1);
+            let asked = Asked::default();
             let thread = thread::Builder::new().name("nacre-following".to_owned());
-            thread.spawn(move || scout.work(&asked)).is_ok().then_some(sender)
+            let inbox = Arc::clone(&asked);
+            let spawned = thread.spawn(move || scout.work(&inbox)).ok()?;
+            Some((asked, spawned.thread().clone()))
         });
         Self { requests: 0, scout }
     }
     fn came(&mut self, thread: u32) {
         self.requests += 1;
         // Those of the kernel itself are of no thread.
-        if self.requests < EVERY || thread == 0 {
+        if self.requests < EVERY || thread == NONE {
             return;
         }
         self.requests = 0;
-        if let Some(scout) = &self.scout {
-            // While it waits for a program that starts another, it has missed something.
-            let _ = scout.try_send(thread);
+        self.ask(thread);
+    }
+    fn ask(&self, what: u32) {
+        if let Some((asked, scout)) = &self.scout
+            && asked.swap(what, Ordering::Relaxed) == NONE
+        {
+            // Where it waits for a program that starts another it has not taken the last one.
+            scout.unpark();
         }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.ask(END);
     }
 }
 
@@ -107,14 +126,21 @@ impl Scout {
         Some(Self { answering: gettid(), all: sched_getaffinity(None).ok()?, policy: Policy::default() })
     }
     /// Until the thread that answers ends, or cannot be moved.
-    fn work(mut self, asked: &Receiver<u32>) {
-        for thread in asked {
-            let text = fs::read_to_string(format!("/proc/{thread}/stat"));
-            let Some(processor) = text.ok().and_then(|text| processor(&text)) else { continue };
-            if let Some(place) = self.policy.saw(thread, processor)
-                && !self.go(place)
-            {
-                return;
+    fn work(mut self, asked: &AtomicU32) {
+        loop {
+            let thread = asked.swap(NONE, Ordering::Relaxed);
+            match thread {
+                END => return,
+                NONE => thread::park(),
+                _ => {
+                    let text = fs::read_to_string(format!("/proc/{thread}/stat"));
+                    let Some(processor) = text.ok().and_then(|text| processor(&text)) else { continue };
+                    if let Some(place) = self.policy.saw(thread, processor)
+                        && !self.go(place)
+                    {
+                        return;
+                    }
+                }
             }
         }
     }
