@@ -455,9 +455,8 @@ fn a_copy_by_hand_is_short_where_the_room_ends() {
         for _ in 0..9 {
             let sized = client.asked(|call| matches!(call, FsCall::Stat { .. }));
             let beyond = |size: &u64| *size > 4 * OBJECT;
-            let grows = client.asked(
-                |call| matches!(call, FsCall::Grow { size, .. } | FsCall::Wrote { size, .. } if beyond(size)),
-            );
+            let grows = client
+                .asked(|call| matches!(call, FsCall::Grow { size, .. } | FsCall::Wrote { size, .. } if beyond(size)));
             // Several objects that others may write are written one after the other.
             let alone = client.asked(|call| matches!(call, FsCall::Alone { .. }));
             client.said.clear();
