@@ -268,11 +268,19 @@ impl World {
                 all.extend(named(dir, name));
             }
             FsCall::Rename { dir, name, to_dir, to_name, .. } => {
-                all.extend(named(dir, name).into_iter().chain(named(to_dir, to_name)));
+                let moved = named(dir, name).ok().filter(|id| !self.is_elsewhere(*id, *dir));
+                all.extend(moved.into_iter().chain(named(to_dir, to_name)));
             }
             _ => {}
         }
         all
+    }
+    /// Whether a file is another rank's than a directory with a name of it: who moves the name does not
+    /// ask that rank, and changes nothing of the file. What that rank does with it may be safe before
+    /// the move is, though it began when that had been answered. (Simulated seed 266 of e4226904.)
+    fn is_elsewhere(&self, id: usize, dir: Ino) -> bool {
+        let of = |(ino, of): (&Ino, &usize)| *of == id && ino.rank() != dir.rank();
+        self.model.nodes[id].kind != Kind::Directory && self.ids.iter().any(of)
     }
     /// What an answer is about.
     fn answered(&self, answer: &FsAnswer) -> BTreeSet<usize> {
