@@ -152,7 +152,8 @@ fn through(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, crew: &m
     phase(site, crew, "a third mount killed with locks", Some(SHARED_S), |site| {
         victim::with_locks(site, Mount::new(cluster, &place)?, first)
     })?;
-    phase(site, crew, "a third mount killed with data", Some(SHARED_S), |site| {
+    // It has just made a name in the directory that all begin at.
+    phase(site, crew, "a third mount killed with data", Some(victim::WANTED_S), |site| {
         victim::with_data(site, Mount::new(cluster, &place)?, first)
     })
 }
