@@ -110,7 +110,7 @@ fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
 
 /// Large reads and writes beside those of objects.
 fn objects(site: &mut Site, cluster: &Cluster, rows: &calls::Rows) -> Result<()> {
-    for (mode, row) in [("write", calls::WRITES), ("read", calls::READS)] {
+    for (mode, row) in [("write", calls::WRITES), ("read", calls::READS_AGAIN)] {
         let how = ["bench", "object", mode, "--size", "4MiB", "--depth", OBJECTS_DEPTH, "--objects", "64"];
         let done = cluster.ask_for(STEP_MAX, &[&how[..], &["--seconds", "5", "--no-copies"]].concat())?;
         let rate = done["mb_per_s"].as_f64().context("a rate")?;

@@ -57,7 +57,11 @@ const GOALS: &[(&str, Line, Least)] = &[
         rows::FILE_WRITES,
         Least::OfObjects(rows::LARGE_WRITE.rate()),
     ),
-    ("files: large reads: 80 % of Nacre's 4 MiB objects", rows::FILE_READS, Least::OfObjects(rows::LARGE_READ.rate())),
+    (
+        "files: large reads: 80 % of Nacre's 4 MiB objects",
+        rows::FILE_READS_AGAIN,
+        Least::OfObjects(rows::LARGE_READ.rate()),
+    ),
 ];
 
 /// All goals, against Ceph at its defaults or tuned.
@@ -124,7 +128,7 @@ mod tests {
         // Exactly what is asked.
         for (line, objects) in [
             (rows::FILE_WRITES, figures.median(rows::LARGE_WRITE.rate(), System::Nacre)),
-            (rows::FILE_READS, figures.median(rows::LARGE_READ.rate(), System::Nacre)),
+            (rows::FILE_READS_AGAIN, figures.median(rows::LARGE_READ.rate(), System::Nacre)),
         ] {
             figures.add(line, System::Nacre, objects * 0.8);
             figures.add(line, System::Ceph, 1.0);

@@ -69,6 +69,7 @@ pub const CALLS: &[(&str, Line, &str)] = &[
     (calls::UNTAR_SYNC, UNTAR_SYNC, "ext4 alone: untar of 3,000 files + sync"),
     (calls::WRITES, FILE_WRITES, "ext4 alone: 1 MiB writes in order, and fsync"),
     (calls::READS, FILE_READS, "ext4 alone: 1 MiB reads in order"),
+    (calls::READS_AGAIN, FILE_READS_AGAIN, "ext4 alone: 1 MiB reads in order, once more"),
 ];
 pub const CREATE: Line = ("files: create", Measure::Cpu);
 pub const WARM_STAT: Line = ("files: warm stat", Measure::Cpu);
@@ -80,6 +81,7 @@ pub const UNTAR: Line = ("files: untar of 3,000 files", Measure::Seconds);
 pub const UNTAR_SYNC: Line = ("files: untar of 3,000 files + sync", Measure::Seconds);
 pub const FILE_WRITES: Line = ("files: 1 MiB writes in order, and fsync", Measure::Bandwidth);
 pub const FILE_READS: Line = ("files: 1 MiB reads in order, cold", Measure::Bandwidth);
+pub const FILE_READS_AGAIN: Line = ("files: 1 MiB reads in order, by another mount", Measure::Bandwidth);
 
 /// The disk alone; samples of it are kept under Nacre's name.
 pub const FLUSH: Line = ("the disk alone: 4 KiB write + fdatasync", Measure::P50);
