@@ -691,8 +691,11 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply.ok();
     }
 
+    /// The kernel passes `sync` and `syncfs` on to no mount of this kind, and lets their callers go at
+    /// once: to synchronize the top is to synchronize all.
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.empty(Ask::Sync { ino: Some(number(ino)) }, reply);
+        let one = Some(number(ino)).filter(|ino| *ino != Ino::ROOT);
+        self.empty(Ask::Sync { ino: one }, reply);
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {

@@ -36,6 +36,8 @@ struct State {
     opens: BTreeMap<Ino, u32>,
     data: BTreeMap<Ino, Vec<u8>>,
     locks: Locks,
+    /// What was synchronized, in order; `None`: all.
+    synced: Vec<Option<Ino>>,
     waits: BTreeMap<Granted, Answer>,
 }
 
@@ -57,6 +59,7 @@ impl State {
             opens: BTreeMap::new(),
             data: BTreeMap::new(),
             locks: Locks::default(),
+            synced: Vec::new(),
             waits: BTreeMap::new(),
         }
     }
@@ -205,11 +208,13 @@ impl Files for Memory {
                         if data.is_empty() { Ok(copied) } else { state.write(to, at, &data).map(|_| copied) }
                     }
                     Ask::Seek { ino, offset, hole } => state.seek(ino, offset, hole),
-                    Ask::Sync { .. }
-                    | Ask::Failed { .. }
-                    | Ask::Lazy { .. }
-                    | Ask::Propagate { .. }
-                    | Ask::Synchronize { .. } => Ok(Given::Done),
+                    Ask::Sync { ino } => {
+                        state.synced.push(ino);
+                        Ok(Given::Done)
+                    }
+                    Ask::Failed { .. } | Ask::Lazy { .. } | Ask::Propagate { .. } | Ask::Synchronize { .. } => {
+                        Ok(Given::Done)
+                    }
                     Ask::Room => Ok(Given::Room(Some(ROOM))),
                 }
             };
@@ -598,6 +603,21 @@ fn programs_that_start_others_have_their_files_closed() {
     for nr in 0..8 {
         fs::remove_file(dir.join(format!("f{nr}"))).expect("removed");
     }
+    end(mounted, &dir);
+}
+
+/// `sync` and `syncfs` came back at once, and what they were to make safe was lost when the mount was killed: the kernel
+/// does not pass them on, and the document said that they wait.
+#[test]
+fn all_is_synchronized_by_way_of_the_top() {
+    let Some((mounted, memory, dir)) = mounted("sync") else { return };
+    fs::create_dir(dir.join("d")).expect("made");
+    let sync = |path: &Path| fs::File::open(path).and_then(|file| file.sync_all()).expect("synchronized");
+    sync(&dir.join("d"));
+    sync(&dir);
+    let synced = std::mem::take(&mut memory.0.lock().expect("no panic").synced);
+    assert!(matches!(synced[..], [Some(_), None]), "{synced:?}");
+    fs::remove_dir(dir.join("d")).expect("removed");
     end(mounted, &dir);
 }
 
