@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The file system.
@@ -26,6 +27,9 @@ pub const SERVERS: u32 = 2;
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const READY_MAX: Duration = Duration::from_mins(1);
 const UMOUNT_MAX: Duration = Duration::from_mins(2);
+/// A mount that is in use for longer is used by a program.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(50);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 
 /// Whether this process may mount anything here; says why not, loudly.
@@ -184,7 +188,14 @@ impl Mount {
     /// # Errors
     /// When it does not end well.
     pub fn end(mut self) -> Result<()> {
-        bounded::printed(Command::new("umount").arg(&self.dir), UMOUNT_MAX)?;
+        // Who looks at other processes' open files, as `nacre down` does, holds a mount for a moment.
+        let begun = Instant::now();
+        while let Err(why) = bounded::printed(Command::new("umount").arg(&self.dir), UMOUNT_MAX) {
+            if begun.elapsed() > BUSY_MAX {
+                return Err(why);
+            }
+            sleep(LOOK);
+        }
         let status = bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
         ensure!(status.success(), "a mount was unmounted and ended badly ({status}): see its log");
         Ok(())
