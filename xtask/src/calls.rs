@@ -9,7 +9,7 @@
 //! For `./x show costs` and `./x bench versus`.
 
 use crate::show::guard;
-use crate::show::mounted::Mount;
+use crate::show::mounted::{Mount, unmount};
 use crate::{bounded, machine};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl Mounted for Disk {
         &self.dir
     }
     fn end(self: Box<Self>) -> Result<()> {
-        bounded::printed(Command::new("umount").arg(&self.dir), STEP_MAX).map(drop)
+        unmount(&self.dir)
     }
 }
 

@@ -233,8 +233,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             let mut metadata = place.metadata()?;
             let mut all = all(&mut *metadata)?;
             if let Some(name) = name {
-                all.retain(|known, _| known == &Name::from(&**name));
-                ensure!(!all.is_empty(), "there is no file system {name}; `nacre fs ls` shows which there are");
+                all = BTreeMap::from([(Name::from(&**name), take(name, &mut all)?)]);
             }
             let standbys = metadata.list(MetaSpan::Prefix { prefix: STANDBYS.into() })?.0.len();
             let rooms = takeover::rooms(&mut *place.connect()?);
@@ -398,7 +397,11 @@ impl Shown {
 
 /// The file system of that name.
 fn one(name: &str, metadata: &mut dyn Metadata) -> Result<Shown> {
-    let known = all(metadata)?.remove(&Name::from(name));
+    take(name, &mut all(metadata)?)
+}
+/// Takes it from among all.
+fn take(name: &str, all: &mut BTreeMap<Name, Shown>) -> Result<Shown> {
+    let known = all.remove(&Name::from(name));
     known.with_context(|| format!("there is no file system {name}; `nacre fs ls` shows which there are"))
 }
 

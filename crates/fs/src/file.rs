@@ -289,8 +289,8 @@ impl File {
     pub const fn resized(&mut self) {
         (self.size, self.written_to, self.flushed_to) = (self.told, 0, 0);
     }
-    /// How large it is at least, by what this client has written: had another one cut it off since, this one would have
-    /// been told.
+    /// How large it is at least, by what this client has written: had another one cut it off since,
+    /// this one would have been told.
     fn own_size(&self) -> u64 {
         if self.knows_more() || self.telling > 0 { self.size } else { self.written_to }
     }
@@ -370,6 +370,10 @@ impl File {
     /// Whether the server is to know a write's end before it is written, since there may be no room for it.
     pub fn asks_first(&self, end: u64) -> bool {
         matches!(self.cap, FsCap::Asks {}) && end > self.size
+    }
+    /// How large a write may make it without either.
+    pub fn unasked_to(&self) -> u64 {
+        if let FsCap::Asks {} = self.cap { self.size } else { self.room_to() }
     }
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {

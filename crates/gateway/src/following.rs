@@ -98,9 +98,9 @@ impl Following {
     }
     fn ask(&self, what: u32) {
         if let Some((asked, scout)) = &self.scout
+            // If it has not taken the last one, it is awake, or waits for a program.
             && asked.swap(what, Ordering::Relaxed) == NONE
         {
-            // Where it waits for a program that starts another it has not taken the last one.
             scout.unpark();
         }
     }

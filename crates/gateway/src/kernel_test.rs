@@ -606,8 +606,8 @@ fn programs_that_start_others_have_their_files_closed() {
     end(mounted, &dir);
 }
 
-/// `sync` and `syncfs` came back at once, and what they were to make safe was lost when the mount was killed: the kernel
-/// does not pass them on, and the document said that they wait.
+/// `sync` and `syncfs` came back at once, and what they were to make safe was lost when the mount was
+/// killed: the kernel does not pass them on, and the document said that they wait.
 #[test]
 fn all_is_synchronized_by_way_of_the_top() {
     let Some((mounted, memory, dir)) = mounted("sync") else { return };

@@ -197,7 +197,8 @@ fn what_the_facade_offers_works() {
 fn steady_data_costs_the_monitors_nothing() {
     let folder = Folder::new("steady");
     small(&folder, Some(free_ports(4)));
-    // Servers of file systems look now and then whether there is one; that took part once in a run beside others.
+    // Servers of file systems look now and then whether there is one; that took part once in a run
+    // beside others.
     let options = RunOptions { servers: false, ..RunOptions::default() };
     let embedded = Embedded::start(folder.path(), options).expect("starts");
     // Over sockets, as clients are: with a name, which scripts of one's own take.

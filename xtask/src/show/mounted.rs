@@ -16,7 +16,6 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The file system.
@@ -29,7 +28,6 @@ const READY_MAX: Duration = Duration::from_mins(1);
 const UMOUNT_MAX: Duration = Duration::from_mins(2);
 /// A mount that is in use for longer is used by a program.
 const BUSY_MAX: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(50);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 
 /// Whether this process may mount anything here; says why not, loudly.
@@ -188,14 +186,7 @@ impl Mount {
     /// # Errors
     /// When it does not end well.
     pub fn end(mut self) -> Result<()> {
-        // Who looks at other processes' open files, as `nacre down` does, holds a mount for a moment.
-        let begun = Instant::now();
-        while let Err(why) = bounded::printed(Command::new("umount").arg(&self.dir), UMOUNT_MAX) {
-            if begun.elapsed() > BUSY_MAX {
-                return Err(why);
-            }
-            sleep(LOOK);
-        }
+        unmount(&self.dir)?;
         let status = bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
         ensure!(status.success(), "a mount was unmounted and ended badly ({status}): see its log");
         Ok(())
@@ -232,6 +223,20 @@ impl Drop for Mount {
             let _ = bounded::output(Command::new("umount").arg("-l").arg(&self.dir), UMOUNT_MAX);
         }
     }
+}
+
+/// Unmounts a directory that no program uses any more. Who looks at other processes' open files, as
+/// `nacre down` does, keeps it busy for a moment.
+///
+/// # Errors
+/// What `umount` says; it stays busy.
+pub fn unmount(dir: &Path) -> Result<()> {
+    let what = format!("unmounting {}, which is busy", dir.display());
+    bounded::until(&what, BUSY_MAX, || match bounded::printed(Command::new("umount").arg(dir), UMOUNT_MAX) {
+        Ok(_) => Ok(Some(())),
+        Err(why) if format!("{why:#}").contains("busy") => Ok(None),
+        Err(why) => Err(why),
+    })
 }
 
 /// Whether the kernel has a file system there. Nothing is asked of it: it may not answer.

@@ -8,12 +8,12 @@
 //! one.
 
 use super::claim::{fence, is};
-use super::{Shown, all, clients};
+use super::{Shown, all, clients, take};
 use crate::cluster::{Metadata, Place, Session};
 use crate::object::{list, pools};
 use crate::objects::{Failed, Window, operation};
 use crate::out::Out;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nacre_types::{Name, ObjectId, PoolId, Rank};
 use nacre_wire::Payload;
 use nacre_wire::Wire as _;
@@ -31,11 +31,8 @@ const AT_ONCE: usize = 64;
 /// It is in use; the cluster refuses.
 pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let mut metadata = place.metadata()?;
-    let file_system = Name::from(name);
-    let every = all(&mut *metadata)?;
-    let Some(shown) = every.get(&file_system) else {
-        bail!("there is no file system {name}; `nacre fs ls` shows which there are");
-    };
+    let mut others = all(&mut *metadata)?;
+    let shown = take(name, &mut others)?;
     if !shown.holders.is_empty() {
         let users = clients::others(name, place)?;
         ensure!(
@@ -45,8 +42,8 @@ pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
         );
     }
     let mut session = place.connect_for_files()?;
-    forget(&mut *metadata, &mut *session, &file_system, shown)?;
-    let removed = remove_objects(&mut *session, name, shown, every.iter().filter(|(other, _)| **other != file_system))?;
+    forget(&mut *metadata, &mut *session, &Name::from(name), &shown)?;
+    let removed = remove_objects(&mut *session, name, &shown, others.values())?;
     if out.json() {
         return out.value(&json!({ "name": name, "pools": removed.pools, "objects": removed.objects }));
     }
@@ -95,10 +92,10 @@ fn remove_objects<'a>(
     session: &mut dyn Session,
     name: &str,
     shown: &Shown,
-    others: impl Iterator<Item = (&'a Name, &'a Shown)>,
+    others: impl Iterator<Item = &'a Shown>,
 ) -> Result<Removed> {
     let both = |shown: &Shown| [shown.settings.pool, shown.settings.layout.pool];
-    let taken: Vec<PoolId> = others.flat_map(|(_, other)| both(other)).collect();
+    let taken: Vec<PoolId> = others.flat_map(both).collect();
     let known = pools(session)?;
     let mut removed = Removed::default();
     let mut own = both(shown).to_vec();

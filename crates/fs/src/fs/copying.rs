@@ -175,8 +175,7 @@ fn head(layout: &Layout, range: &Span) -> u64 {
 /// larger already, if the server was told so before its objects could not be copied after all
 /// (simulated seed 713 of e4226904: 122 was the answer, and the file had grown).
 fn in_room(target: &File, at: u64, length: u64) -> u64 {
-    let to = if target.asks_first(u64::MAX) { target.size } else { target.room_to() };
-    match to.saturating_sub(at) {
+    match target.unasked_to().saturating_sub(at) {
         0 => length,
         room => length.min(room),
     }

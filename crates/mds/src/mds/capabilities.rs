@@ -20,8 +20,9 @@ use std::time::Duration;
 /// A client that has not answered, and was not heard for so long, is evicted. Until others go on its fence has
 /// to be in force, and what it had written to be found: 10 s in all (docs/files.md).
 const DEAF: Duration = Duration::from_secs(9);
-/// Others wait so long for what clients tell again of files after a takeover. What one tells may have to wait for names
-/// that another one is to give back, and a kernel gives back none of a directory into which a look is under way.
+/// Others wait so long for what clients tell again of files after a takeover. What one tells may have
+/// to wait for names that another one is to give back, and a kernel gives back none of a directory
+/// into which a look is under way.
 const TOLD_MAX: Duration = Duration::from_secs(1);
 /// One that is heard, and has not answered: it may have much to write.
 const SLOW: Duration = Duration::from_secs(60);
@@ -151,9 +152,9 @@ impl Mds {
         self.capabilities.first = first.map(|(client, request)| (*client, request.number)).collect();
         self.capabilities.first_until = self.now + TOLD_MAX;
     }
-    /// Whether some of that is still to be done, for no longer than `TOLD_MAX`, and this is none of it: it may have to wait
-    /// for a directory to be read, or taken back. What others may be waiting for meanwhile does not: what is given back, and
-    /// what was done before.
+    /// Whether some of that is still to be done, for no longer than `TOLD_MAX`, and this is none of it: it
+    /// may have to wait for a directory to be read, or taken back. What others may be waiting for
+    /// meanwhile does not: what is given back, and what was done before.
     pub(super) fn waits_for_told(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let (first, asked) = (&mut self.capabilities.first, &self.asked);
         if !first.is_empty() {

@@ -268,19 +268,23 @@ impl World {
                 all.extend(named(dir, name));
             }
             FsCall::Rename { dir, name, to_dir, to_name, .. } => {
-                let moved = named(dir, name).ok().filter(|id| !self.is_elsewhere(*id, *dir));
+                let moved = named(dir, name).ok().filter(|id| !self.is_moved_unasked(*id, *dir));
                 all.extend(moved.into_iter().chain(named(to_dir, to_name)));
             }
             _ => {}
         }
         all
     }
-    /// Whether a file is another rank's than a directory with a name of it: who moves the name does not
-    /// ask that rank, and changes nothing of the file. What that rank does with it may be safe before
-    /// the move is, though it began when that had been answered. (Simulated seed 266 of e4226904.)
-    fn is_elsewhere(&self, id: usize, dir: Ino) -> bool {
-        let of = |(ino, of): (&Ino, &usize)| *of == id && ino.rank() != dir.rank();
-        self.model.nodes[id].kind != Kind::Directory && self.ids.iter().any(of)
+    /// Whether it is another rank's than a directory with a name of it.
+    fn is_of_other_rank(&self, id: usize, dir: Ino) -> bool {
+        let ino = self.ids.iter().find(|(_, of)| **of == id).map(|(ino, _)| *ino);
+        ino.is_some_and(|ino| ino.rank() != dir.rank())
+    }
+    /// Whether who moves its name in a directory does not ask its rank: that changes nothing of a
+    /// file. What its rank does with it may be safe before the move is, though it began when that had
+    /// been answered. (Simulated seed 266 of e4226904.)
+    fn is_moved_unasked(&self, id: usize, dir: Ino) -> bool {
+        self.model.nodes[id].kind != Kind::Directory && self.is_of_other_rank(id, dir)
     }
     /// What an answer is about.
     fn answered(&self, answer: &FsAnswer) -> BTreeSet<usize> {
@@ -303,11 +307,8 @@ impl World {
                     let is_behind = |name: &str| !end && name_hash(&name.into()) > last;
                     let names: BTreeSet<String> = listed.iter().map(|one| one.name.to_string()).collect();
                     // What another rank has is asked for later, and may be gone by then.
-                    let is_of_other_rank = |id: &usize| {
-                        let ino = self.ids.iter().find(|(_, of)| *of == id).map(|(ino, _)| *ino);
-                        ino.is_some_and(|ino| ino.rank() != dir.rank())
-                    };
-                    entries.iter().all(|(name, id)| names.contains(name) || is_of_other_rank(id) || is_behind(name))
+                    let may_lack = |name: &String, id| self.is_of_other_rank(id, *dir) || is_behind(name);
+                    entries.iter().all(|(name, id)| names.contains(name) || may_lack(name, *id))
                         && listed
                             .iter()
                             .all(|one| entries.get(&one.name.to_string()) == self.ids.get(&one.node.inode.ino))

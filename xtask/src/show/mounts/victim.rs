@@ -23,7 +23,8 @@ const HANG: Duration = Duration::from_mins(3);
 /// Of that, 6 s are the server's; the rest is the call's own.
 const KEPT_S: f64 = 6.5;
 const FREE_S: f64 = 60.0;
-/// Seconds until others go on that wait for what it had not written, or for names where it made some (docs/files.md).
+/// Seconds until others go on that wait for what it had not written, or for names where it made some
+/// (docs/files.md).
 pub const WANTED_S: f64 = 10.0;
 /// What the killed mount had not written.
 const UNWRITTEN: usize = 200_000;
