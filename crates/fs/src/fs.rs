@@ -99,6 +99,7 @@ pub(crate) mod errno {
     pub const ESTALE: u16 = 116;
     pub const EFBIG: u16 = 27;
     pub const ENOSPC: u16 = 28;
+    pub const EDQUOT: u16 = 122;
 }
 use errno::*;
 

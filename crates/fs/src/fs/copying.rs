@@ -385,7 +385,7 @@ impl Fs {
     pub(super) fn go_on_by_hand(&mut self, out: &mut Vec<Output>) {
         while let Some((call, outcome)) = self.copies.ended.pop_front() {
             let Some(Copying { range, by_hand, is_last, .. }) = self.copies.calls.get_mut(&call) else { continue };
-            let (ino, offset) = (range.to, range.at);
+            let (ino, offset, length) = (range.to, range.at, *by_hand);
             match outcome {
                 Ok(Given::Data(data)) => {
                     let data = if let [one] = &data[..] { one.clone() } else { Bytes::from(data.concat()) };
@@ -398,7 +398,7 @@ impl Fs {
                     }
                 }
                 Ok(_) => {
-                    let (length, is_last) = (*by_hand, *is_last);
+                    let is_last = *is_last;
                     self.advance(call, length);
                     if is_last {
                         self.end_copy(call, None);
@@ -406,9 +406,15 @@ impl Fs {
                         self.go_on_copying(call, out);
                     }
                 }
+                // The room became smaller since it was read: as much as there is room for now is read again.
+                Err(EDQUOT) if self.has_room_for_less(ino, offset, length) => self.go_on_copying(call, out),
                 Err(errno) => self.end_copy(call, Some(errno)),
             }
         }
+    }
+    /// Whether a place has room for some of what is to be written there, and not for all.
+    fn has_room_for_less(&self, ino: Ino, at: u64, length: u64) -> bool {
+        self.files.get(&ino).is_some_and(|target| in_room(target, at, length) < length)
     }
 
     // ── objects ────────────────────────────────────────────────────────────────────────────────────

@@ -4,8 +4,6 @@ use super::super::testing::{Client, INO, node, reply_to};
 use super::*;
 use nacre_wire::msg::fs::{FsGrant, FsReply};
 
-const EDQUOT: u16 = 122;
-
 /// A file that is open with this capability.
 fn open(cap: FsCap) -> Client {
     let mut client = Client::new();
