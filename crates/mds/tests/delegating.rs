@@ -5,7 +5,7 @@ use crate::sharing::{ANNA, BERT, Two};
 use nacre_mds::mds::{Greeted, Say};
 use nacre_types::{ClientId, Ino, Instance, Time};
 use nacre_wire::fs::{FileKind, FsQuota, QuotaKind, Stamp};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsOpens, FsRequest};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsChanges, FsOpens, FsRequest};
 use std::time::Duration;
 
 fn make(dir: Ino, name: &str, kind: FileKind) -> FsCall {
@@ -135,6 +135,38 @@ fn a_new_holder_does_first_what_clients_did_themselves() {
     two.ask(ANNA, 4, comply(dir, number));
     two.settle();
     assert_eq!(failed(&two, BERT, 1), Some(17));
+}
+
+/// A client had set its file's owner itself, then made a name in a delegated directory, and asked for another owner. At the
+/// next holder names come first: the first owner waited for the name, the second one, behind it, did not any more, and the
+/// file was the first one's for good. (Simulated: seed 103 of 1864e040, with data written after 5 s.)
+#[test]
+fn an_owner_that_was_set_is_not_set_again_by_an_earlier_request() {
+    let (mut two, dir, first) = delegated();
+    two.ask(ANNA, 3, and_open(make(Ino::ROOT, "f", FileKind::File {})));
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 3).expect("made").answer else { panic!("made") };
+    let ino = node.inode.ino;
+    two.take_over();
+    let opens = [FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Buffer {}, alone: false, place: None }];
+    assert_eq!(two.mds.on_session(ANNA, Instance(1), (true, 1), &opens), Greeted::Taken);
+    two.mds.on_session(BERT, Instance(1), (true, 1), &[]);
+    two.settle();
+    let owner = |uid, foretold| {
+        let changes = FsChanges { uid: Some(uid), foretold, ..FsChanges::default() };
+        FsCall::Set { ino, changes }
+    };
+    two.ask(ANNA, 4, owner(53, Some(Stamp(9))));
+    foretold(&mut two, 5, first, make(dir, "a", FileKind::File {}));
+    two.ask(ANNA, 6, owner(13, None));
+    two.mds.on_caught_up(BERT);
+    two.mds.on_caught_up(ANNA);
+    two.settle();
+    assert_eq!([4, 5, 6].map(|number| failed(&two, ANNA, number)), [Some(0); 3]);
+    two.ask(ANNA, 7, FsCall::Stat { ino });
+    two.settle();
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 7).expect("at once").answer else { panic!("a node") };
+    assert_eq!(node.inode.uid, 13);
 }
 
 /// The connection broke, and what its client had sent with it.

@@ -42,10 +42,12 @@ impl Mds {
         let foretold = self.waiting.iter().filter(|(_, request)| request.foretold.is_some());
         self.delegating.first = foretold.map(|(client, request)| (*client, request.number)).collect();
     }
-    /// Whether something of that is still to be done, and this is none of it.
+    /// Whether something of that is still to be done, and this is none of it. Attributes that a client has
+    /// set itself do not wait: what it asked behind them would be done first, as soon as the last name is.
     pub(super) fn waits_for_foretold(&self, client: ClientId, request: &FsRequest) -> bool {
         let first = &self.delegating.first;
-        request.again.is_none() && !first.is_empty() && !first.contains(&(client, request.number))
+        let is_done = request.again.is_some() || request.call.is_foretold();
+        !is_done && !first.is_empty() && !first.contains(&(client, request.number))
     }
 
     /// Gives a client numbers, or does so with a later batch: they are known to be given when it is safe.
