@@ -87,7 +87,7 @@ struct Removed {
     objects: u64,
 }
 
-/// Its pools go if they were made for it, and no other file system is there; of others' pools what is its own.
+/// Pools that are called after it go, if nothing of others is in them; of other pools what is its own.
 fn remove_objects<'a>(
     session: &mut dyn Session,
     name: &str,
@@ -104,7 +104,8 @@ fn remove_objects<'a>(
         let called = known.iter().find(|(_, id)| *id == pool).map(|(called, _)| called.clone());
         let Some(called) = called else { continue };
         let is_own = [format!("{name}.meta"), format!("{name}.data")].contains(&called) && !taken.contains(&pool);
-        if is_own {
+        // A pool of that name may have been there before, and anyone may have put something into it since.
+        if is_own && !has_others(session, pool, name)? {
             let gone = json!({ "command": "pool rm", "name": called, "yes_i_really_mean_it": true });
             session.command(&gone).with_context(|| format!("removing pool {called}"))?;
             removed.pools.push(called);
@@ -113,6 +114,17 @@ fn remove_objects<'a>(
         }
     }
     Ok(removed)
+}
+
+/// Whether a pool has objects that are no file system's of this name, also no earlier one's.
+fn has_others(session: &mut dyn Session, pool: PoolId, name: &str) -> Result<bool> {
+    let (own, mut found) = (format!("{name}."), false);
+    let listed = list::objects(session, pool, &mut |object| {
+        found |= !object.namespace.as_bytes().starts_with(own.as_bytes());
+        ensure!(!found, "the list ends here");
+        Ok(())
+    });
+    if found { Ok(true) } else { listed.map(|_| false) }
 }
 
 /// All objects of a namespace; how many there were.

@@ -139,6 +139,15 @@ fn a_file_system_is_removed_with_what_it_had() {
     site.text(&["fs", "create", "home"]);
     let fs = FileSystem::connect(site.dir(), "admin", "home").expect("it is served");
     assert_eq!(lookup(&fs, Ino::ROOT, "file"), None);
+    drop(fs);
+
+    // A pool that is called after it is not its own alone: `fs rm` removed all that others had there.
+    drop(write("home"));
+    site.put_into("home.data", "others", "stays");
+    let removed = site.json(&["fs", "rm", "home", "--yes-i-really-mean-it"]);
+    assert_eq!(removed["pools"], serde_json::json!(["home.meta"]), "{removed}");
+    assert_eq!(site.text(&["object", "ls", "home.data"]).lines().count(), 1);
+    assert_eq!(site.text(&["object", "get", "home.data", "others", "-"]), "stays");
 }
 
 /// What is below a directory of another rank its server has; names move between them, and all of it is there after a

@@ -108,9 +108,12 @@ impl Site {
         }
     }
     pub fn put(&self, name: &str, content: &str) {
+        self.put_into("data", name, content);
+    }
+    pub fn put_into(&self, pool: &str, name: &str, content: &str) {
         let file = self.dir.with_extension("content");
         std::fs::write(&file, content).expect("writable");
-        self.text(&["object", "put", "data", name, file.to_str().expect("readable")]);
+        self.text(&["object", "put", pool, name, file.to_str().expect("readable")]);
     }
     fn get(&self, name: &str) -> String {
         self.text(&["object", "get", "data", name, "-"])
