@@ -45,6 +45,8 @@ const BESIDE: [&str; 9] = [
     "TOO_FEW_OSDS",
     "META_PROGRAM_SUSPENDED",
 ];
+/// What explains that calls on mounts wait, and nothing of objects.
+const OF_FILES: [&str; 2] = ["FS_RANK_DOWN", "FS_NO_STANDBY"];
 
 /// What was seen.
 #[derive(Default)]
@@ -86,9 +88,10 @@ fn codes(health: &Value) -> Vec<String> {
     checks.filter_map(|check| check["code"].as_str()).map(str::to_owned).collect()
 }
 
-/// Whether nothing in health could be why an operation waits.
-fn says_nothing(codes: &[String]) -> bool {
-    codes.iter().all(|code| BESIDE.contains(&code.as_str()))
+/// Whether nothing in health could be why an operation on objects waits, or a call on a mount.
+fn says_nothing(codes: &[String], of_files: bool) -> bool {
+    let explains = |code: &str| !BESIDE.contains(&code) && (of_files || !OF_FILES.contains(&code));
+    !codes.iter().any(|code| explains(code))
 }
 
 /// Since when health has explained nothing, and who waited at the last look.
@@ -151,8 +154,10 @@ impl Eyes {
                 seen.looks.0 += 1;
                 seen.looks.1 += u64::from(said.is_empty());
                 let bounds = [BOUND, Duration::from_millis(bound_ms.load(Ordering::Relaxed))];
-                for ((silence, oldest), bound) in silences.iter_mut().zip(oldest).zip(bounds) {
-                    if silence.look(at, codes.as_deref().is_some_and(says_nothing), &oldest, bound) {
+                let looks = silences.iter_mut().zip(oldest).zip(bounds).zip([false, true]);
+                for (((silence, oldest), bound), of_files) in looks {
+                    let quiet = codes.as_deref().is_some_and(|codes| says_nothing(codes, of_files));
+                    if silence.look(at, quiet, &oldest, bound) {
                         let (ms, what) = &oldest;
                         seen.findings
                             .push(format!("{at:.1} s: {what} waits for {ms} ms, and health says only [{said}]"));
@@ -207,8 +212,10 @@ mod tests {
     #[test]
     fn what_explains_no_waiting_counts_as_silence() {
         let codes = codes(&json!({ "checks": [{ "code": "MON_DOWN" }, { "code": "FLAGS_SET" }] }));
-        assert!(says_nothing(&codes) && says_nothing(&[]));
-        assert!(!says_nothing(&["MON_DOWN".to_owned(), "SLOW_OPS".to_owned()]));
+        assert!(says_nothing(&codes, false) && says_nothing(&[], true));
+        assert!(!says_nothing(&["MON_DOWN".to_owned(), "SLOW_OPS".to_owned()], true));
+        let ranks = ["FS_RANK_DOWN".to_owned()];
+        assert!(says_nothing(&ranks, false) && !says_nothing(&ranks, true), "objects need no server of files");
     }
 
     /// All OSDs were killed, health said so until they were back, and a put of before was called a
