@@ -124,8 +124,8 @@ pub enum Command {
         /// Which, as `nacre fs clients` shows it.
         client: String,
     },
-    /// Remove a file system with everything in it, and the pools that were made for it. Nothing may have it in
-    /// use; its servers wait for others then.
+    /// Remove a file system with everything in it, and pools called NAME.meta and NAME.data if nothing else
+    /// is in them. Nothing may have it in use; its servers wait for others then.
     Rm {
         /// Which.
         name: String,

@@ -90,8 +90,8 @@ fn codes(health: &Value) -> Vec<String> {
 
 /// Whether nothing in health could be why an operation on objects waits, or a call on a mount.
 fn says_nothing(codes: &[String], of_files: bool) -> bool {
-    let explains = |code: &str| !BESIDE.contains(&code) && (of_files || !OF_FILES.contains(&code));
-    !codes.iter().any(|code| explains(code))
+    let beside = |code: &str| BESIDE.contains(&code) || (!of_files && OF_FILES.contains(&code));
+    codes.iter().all(|code| beside(code))
 }
 
 /// Since when health has explained nothing, and who waited at the last look.
@@ -153,9 +153,8 @@ impl Eyes {
                 let mut seen = shared.lock().expect("nobody panics with it");
                 seen.looks.0 += 1;
                 seen.looks.1 += u64::from(said.is_empty());
-                let bounds = [BOUND, Duration::from_millis(bound_ms.load(Ordering::Relaxed))];
-                let looks = silences.iter_mut().zip(oldest).zip(bounds).zip([false, true]);
-                for (((silence, oldest), bound), of_files) in looks {
+                let kinds = [(BOUND, false), (Duration::from_millis(bound_ms.load(Ordering::Relaxed)), true)];
+                for ((silence, oldest), (bound, of_files)) in silences.iter_mut().zip(oldest).zip(kinds) {
                     let quiet = codes.as_deref().is_some_and(|codes| says_nothing(codes, of_files));
                     if silence.look(at, quiet, &oldest, bound) {
                         let (ms, what) = &oldest;
