@@ -118,9 +118,14 @@ fn remove_objects<'a>(
 
 /// Whether a pool has objects that are no file system's of this name, also no earlier one's.
 fn has_others(session: &mut dyn Session, pool: PoolId, name: &str) -> Result<bool> {
-    let (own, mut found) = (format!("{name}."), false);
+    let (prefix, mut found) = (format!("{name}."), false);
+    // As `create` names them.
+    let is_own = |namespace: &[u8]| {
+        let number = namespace.strip_prefix(prefix.as_bytes());
+        number.is_some_and(|digits| digits.len() == 8 && digits.iter().all(u8::is_ascii_hexdigit))
+    };
     let listed = list::objects(session, pool, &mut |object| {
-        found |= !object.namespace.as_bytes().starts_with(own.as_bytes());
+        found |= !is_own(object.namespace.as_bytes());
         ensure!(!found, "the list ends here");
         Ok(())
     });

@@ -148,6 +148,13 @@ fn a_file_system_is_removed_with_what_it_had() {
     assert_eq!(removed["pools"], serde_json::json!(["home.meta"]), "{removed}");
     assert_eq!(site.text(&["object", "ls", "home.data"]).lines().count(), 1);
     assert_eq!(site.text(&["object", "get", "home.data", "others", "-"]), "stays");
+
+    // Nor is a namespace that only begins like its own.
+    site.text(&["object", "rm", "home.data", "others"]);
+    site.text(&["object", "omap", "set", "home.data", "others", "key", "value", "--namespace", "home.backup"]);
+    site.text(&["fs", "create", "home"]);
+    let removed = site.json(&["fs", "rm", "home", "--yes-i-really-mean-it"]);
+    assert_eq!(removed["pools"], serde_json::json!(["home.meta"]), "{removed}");
 }
 
 /// What is below a directory of another rank its server has; names move between them, and all of it is there after a
