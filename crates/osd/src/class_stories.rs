@@ -3,10 +3,10 @@
 
 use crate::company::{CLIENT, Company};
 use crate::key;
-use crate::methods::Complaint;
 use crate::programs::Programs;
 use crate::stories::PG;
 use bytes::Bytes;
+use nacre_object::methods::Complaint;
 use nacre_policy::{Kind, ScriptError};
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
 use nacre_types::{ClientId, ObjectId, PoolId, SnapId};

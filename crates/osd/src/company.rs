@@ -24,7 +24,7 @@ fn nothing_is_known_wrongly(host: &Host) {
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => None,
             };
-            let stored = crate::pg::ops::context_of(stat);
+            let stored = nacre_object::Context::of(stat);
             if known.is_stored() || stored.is_stored() {
                 assert_eq!(*known, stored, "{} {object}: what is known, and what is stored", host.osd.id());
             }

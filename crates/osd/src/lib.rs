@@ -11,13 +11,11 @@
 //! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`). Start reading at [`pg`].
 #![forbid(unsafe_code)]
 
-mod allowance;
 #[cfg(test)]
 mod aside_stories;
 mod boot;
 pub mod borders;
 mod builtin;
-mod claims;
 #[cfg(test)]
 mod class_stories;
 pub mod clones;
@@ -27,11 +25,9 @@ mod company;
 mod company_stories;
 mod config;
 mod device;
-mod evaluate;
-mod fetched;
+mod evaluating;
 mod heartbeat;
 mod held;
-mod hints;
 #[cfg(test)]
 mod hollow_stories;
 pub mod key;
@@ -39,14 +35,12 @@ pub mod key;
 mod lock_stories;
 #[cfg(test)]
 mod memory_stories;
-mod methods;
 mod mutants;
 pub mod options;
 mod osd;
 #[cfg(test)]
 mod osd_test;
 mod parts;
-mod patches;
 pub mod pg;
 pub mod programs;
 #[cfg(test)]
@@ -61,21 +55,19 @@ mod share_stories;
 mod shared;
 #[cfg(test)]
 mod snap_stories;
-mod snaps;
 mod spread;
 #[cfg(test)]
 mod stories;
 mod turned_away;
-mod view;
 #[cfg(test)]
 mod watch_stories;
 
 pub use boot::{DaemonRecord, format};
 pub use config::{Limits, OsdConfig, Timing};
-pub use methods::Runtime;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
+pub use nacre_object::methods::Runtime;
 pub use nacre_policy::Patience;
 pub use osd::Osd;
 pub use shared::Counters;

@@ -32,16 +32,8 @@ nacre_types::planted_bugs! {
     DivergentKept,
     /// A notifier hears who missed it before these watches are durably gone.
     NotifyAnsweredEarly,
-    /// A write under a lock asks whether it is held, not by whom.
-    LockOwnerUnchecked,
     /// A call runs what is loaded, though the map names a newer version.
     OldProgramRuns,
-    /// A write notes the newer snapshots that it knows, and makes no clone for them.
-    CloneForgotten,
-    /// A clone goes with the newest of its snapshots, though older ones live.
-    NeededCloneTrimmed,
-    /// An operation whose second part fails keeps what its first did.
-    FailedPartKeepsEarlier,
     /// A method that calls another class runs what is loaded of that, though the map names a newer version.
     CalledProgramOld,
     /// An unknown operation is executed although its client's later ones on the object have been.

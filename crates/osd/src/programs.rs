@@ -12,9 +12,9 @@
 //!
 //! Errors of programs go to the cluster log once per activation, method and line.
 
-use crate::methods::{Complaint, Facts, Runtime};
 use crate::pg::object::Pending;
 use bytes::Bytes;
+use nacre_object::methods::{Complaint, Facts, Runtime};
 use nacre_policy::{Chunk, ClassRef, Classes, Context, Kind, MethodFlags, NativeClass, Request, Stop};
 use nacre_types::{ClientId, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_READ_MAX, source_object};

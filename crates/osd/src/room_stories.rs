@@ -2,8 +2,8 @@
 
 use crate::company::Company;
 use crate::key;
-use crate::pg::local::{VERSION_ATTR, version_of};
 use crate::stories::{Host, PG};
+use nacre_object::{VERSION_ATTR, version_of};
 use nacre_store::{Read, ReadReply};
 use nacre_types::{ClientId, ObjectId, OsdId};
 use nacre_wire::Message;
@@ -193,7 +193,8 @@ fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_asi
         company.wait(1000);
         let monday = crate::snap_stories::snapshot(&mut company, "monday");
         company.write("a", b"new").expect("it makes a clone");
-        company.lose = |message| matches!(message, Message::Push(push, _) if crate::snaps::is_clone(&push.object));
+        company.lose =
+            |message| matches!(message, Message::Push(push, _) if nacre_object::snaps::is_clone(&push.object));
         company.revive(host, 2);
         company.wait(2000);
         assert_eq!(is_missed_by(&mut company, member), ["a:1"], "the object has come");

@@ -1,8 +1,9 @@
 //! Snapshots, rollback, trim and copies on whole daemons: see `pg/snapshots.rs`, `pg/trim.rs`, `pg/copy.rs`.
 
 use crate::company::Company;
+use crate::key;
 use crate::stories::PG;
-use crate::{key, snaps};
+use nacre_object::snaps;
 use nacre_store::{ObjectStore, Read, ReadReply};
 use nacre_types::{ClientId, Name, ObjectId, SnapId};
 use nacre_wire::Message;

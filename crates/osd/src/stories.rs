@@ -760,10 +760,7 @@ pub(crate) fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) 
         last: true,
         size: data.len() as u64,
         offset: 0,
-        attrs: vec![(
-            nacre_types::Name::copy(crate::pg::local::VERSION_ATTR),
-            crate::pg::local::version_value(version, 0),
-        )],
+        attrs: vec![(nacre_types::Name::copy(nacre_object::VERSION_ATTR), nacre_object::version_value(version, 0))],
         omap: Vec::new(),
         transfer: 1,
     };

@@ -11,8 +11,8 @@
 
 use crate::world::World;
 use bytes::Bytes;
+use nacre_object::version_of;
 use nacre_osd::key;
-use nacre_osd::pg::local::version_of;
 use nacre_osd::pg::{Pg, Role};
 use nacre_store::{ObjectKey, Read, ReadReply};
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Version};
@@ -70,7 +70,7 @@ impl World {
             else {
                 continue;
             };
-            let version = stat.attrs.get(nacre_osd::pg::local::VERSION_ATTR).map(|value| version_of(value).0);
+            let version = stat.attrs.get(nacre_object::VERSION_ATTR).map(|value| version_of(value).0);
             found.insert(object, version.unwrap_or_default());
         }
         Some(found)

@@ -12,9 +12,9 @@
 use super::Pg;
 use crate::key;
 use crate::shared::Shared;
+use nacre_object::Source;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PgId, Time};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
-use nacre_wire::msg::snap::Whole;
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,15 +25,6 @@ const COPIES_MAX: usize = 8;
 const FORGOTTEN_AFTER: u32 = 64;
 /// Copies' questions are told from programs' by this bit of their numbers.
 const NUMBER_BIT: u64 = 1 << 63;
-
-/// What is copied.
-#[derive(Debug, Default)]
-pub struct Source {
-    /// All but the data.
-    pub object: Whole,
-    /// Its data.
-    pub data: Payload,
-}
 
 /// Who asked for a source.
 #[derive(Clone, Debug)]

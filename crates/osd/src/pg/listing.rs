@@ -13,9 +13,10 @@
 use super::object::Listing;
 use super::replication::Answer;
 use super::{Awaited, Pg};
+use crate::key;
 use crate::shared::Shared;
-use crate::{key, snaps};
 use bytes::Bytes;
+use nacre_object::snaps;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, Version};
 use nacre_wire::Payload;
@@ -125,7 +126,7 @@ impl Pg {
         };
         listing.waiting -= 1;
         match reply {
-            Ok(ReadReply::Stat(stat)) => drop(listing.known.insert(object, super::ops::context_of(stat).exists)),
+            Ok(ReadReply::Stat(stat)) => drop(listing.known.insert(object, nacre_object::Context::of(stat).exists)),
             Err(ReadError::NotFound) => drop(listing.known.insert(object, false)),
             _ => listing.failed = true,
         }

@@ -18,8 +18,9 @@
 use super::ByObject;
 use super::dedup::DedupTable;
 use super::log::PgLog;
-use crate::{Limits, Mutant, key, mutant, snaps};
+use crate::{Limits, Mutant, key, mutant};
 use bytes::Bytes;
+use nacre_object::snaps;
 use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
 use nacre_wire::msg::client::RequestId;
@@ -28,24 +29,6 @@ use nacre_wire::{Malformed, Wire, wire_fields, wire_record};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The object attribute that holds the object's version.
-pub const VERSION_ATTR: &[u8] = b"_";
-/// What methods of classes keep beside an object's omap.
-pub const HEADER_ATTR: &[u8] = b"h";
-
-/// The value of [`VERSION_ATTR`]: the version of the last update, and when that was by its client's
-/// clock, in milliseconds since 1970.
-#[must_use]
-pub fn version_value(version: Version, modified_ms: u64) -> Bytes {
-    [&version.to_bytes()[..], &modified_ms.to_le_bytes()].concat().into()
-}
-
-/// What a value of [`VERSION_ATTR`] says; nothing if it is none.
-#[must_use]
-pub fn version_of(value: &[u8]) -> (Version, u64) {
-    let Some((version, modified)) = value.split_last_chunk::<8>() else { return Default::default() };
-    (Version::from_bytes(version).unwrap_or_default(), u64::from_le_bytes(*modified))
-}
 const INFO_ATTR: &[u8] = b"info";
 
 /// The fixed part of a group's stored state.

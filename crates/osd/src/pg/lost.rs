@@ -61,7 +61,9 @@ impl Local {
             return;
         }
         let of_lost = |effect: &Effect| match effect {
-            Effect::CloneFrom { snapshot } => self.lost.contains_key(&crate::snaps::at(&entry.object, *snapshot)),
+            Effect::CloneFrom { snapshot } => {
+                self.lost.contains_key(&nacre_object::snaps::at(&entry.object, *snapshot))
+            }
             _ => false,
         };
         if effects.iter().any(of_lost) {

@@ -9,53 +9,17 @@
 //! and everything behind it waits for the read. So one client's operations on one object happen in
 //! the order they came.
 
-use crate::fetched::{Fetched, Want};
-use crate::snaps::{is_clone, live};
-use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
+use nacre_object::Context;
+use nacre_object::fetched::{Fetched, Want};
+use nacre_object::snaps::{is_clone, live};
 use nacre_store::ReadReply;
-use nacre_types::{Entity, Name, ObjectId, Time, Version};
+use nacre_types::{Entity, Name, ObjectId, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId, SubOp};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-
-/// What an object is, after every update that was executed on it, committed or not.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Context {
-    /// Whether it exists.
-    pub exists: bool,
-    /// Version of its last update.
-    pub version: Version,
-    /// Bytes.
-    pub size: u64,
-    /// When that was by its client's clock, in milliseconds since 1970.
-    pub modified_ms: u64,
-    /// Clients' attributes.
-    pub attrs: BTreeMap<Name, Bytes>,
-    /// What methods keep beside the omap.
-    pub header: Bytes,
-    /// Watches and locks.
-    pub claims: crate::claims::Claims,
-    /// Its snapshots. Of a clone, nothing.
-    pub snaps: nacre_wire::msg::snap::SnapSet,
-    /// Nobody can read all of it: what replaces it must not keep the rest of a block.
-    pub damaged: bool,
-}
-
-impl Context {
-    /// Whether the store has it: it exists, or its clones need it.
-    #[must_use]
-    pub const fn is_stored(&self) -> bool {
-        self.exists || self.snaps.whiteout
-    }
-    /// Bytes that the store counts for it, if it has it.
-    #[must_use]
-    pub fn stored_size(&self) -> Option<u64> {
-        self.is_stored().then_some(self.size)
-    }
-}
 
 /// An operation in hand.
 #[derive(Clone, Debug)]
@@ -86,7 +50,7 @@ pub struct Pending {
     /// none as long as that was not asked.
     pub clone_bytes: Option<u64>,
     /// What it copies, when that is here.
-    pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
+    pub source: Option<Result<std::sync::Arc<nacre_object::Source>, OpFailure>>,
     /// It called a class that was not here, when classes were as of that moment
     /// ([`crate::programs::Programs::moment`]).
     pub awaits_since: Option<u64>,
@@ -393,7 +357,7 @@ impl Objects {
         // It may have been told which clone it reads.
         let of_clone = is_clone(&request.object);
         if of_clone {
-            let of_name = |object: &ObjectId| is_clone(object) && crate::snaps::live(object) == live;
+            let of_name = |object: &ObjectId| is_clone(object) && nacre_object::snaps::live(object) == live;
             let at = self.states.iter().position(|(object, state)| of_name(object) && state.queue.iter().any(is_it));
             if let Some(at) = at {
                 return self.states[at].queue.iter_mut().find(|op| is_it(op)).map(|op| (op, false));

@@ -2,18 +2,19 @@
 //! operation does; `replication.rs` makes it last.
 
 use super::answered::{Answered, Known};
-use super::local::{HEADER_ATTR, VERSION_ATTR, version_of};
-use super::object::{Context, Listing, Pending, Reading};
+use super::object::{Listing, Pending, Reading};
 use super::replication::Answer;
 use super::{Awaited, Pg};
-use crate::claims::Scene;
-use crate::evaluate::{self, Outcome, Setting, Update};
-use crate::fetched::{Fetched, Want};
-use crate::methods::EvaluateJob;
+use crate::evaluating::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
 use crate::room::UPDATE_BESIDE;
 use crate::shared::{Shared, refusal};
-use crate::{Mutant, key, mutant, snaps};
+use crate::{Mutant, key, mutant};
+use nacre_object::Context;
+use nacre_object::claims::Scene;
+use nacre_object::evaluate::{self, Outcome, Setting, Update};
+use nacre_object::fetched::{Fetched, Want};
+use nacre_object::snaps;
 use nacre_role::Output;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
@@ -487,7 +488,7 @@ impl Pg {
         state.loading = false;
         match reply {
             Ok(ReadReply::Stat(stat)) => {
-                let context = context_of(stat);
+                let context = Context::of(stat);
                 primary.watching.look_at(object, &context.claims, sh.now);
                 primary.objects.get(object).context = Some(context);
             }
@@ -855,20 +856,4 @@ pub(super) fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
     }
     op.writes = writes;
     true
-}
-
-/// The context that an object's stored attributes say.
-pub(crate) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
-    let Some(stat) = stat else { return Context::default() };
-    let (version, modified_ms) = stat.attrs.get(VERSION_ATTR).map(|bytes| version_of(bytes)).unwrap_or_default();
-    let header = stat.attrs.get(HEADER_ATTR).cloned().unwrap_or_default();
-    let attrs = stat
-        .attrs
-        .iter()
-        .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
-        .collect();
-    let claims = crate::claims::Claims::of(stat.attrs.iter());
-    let snaps = snaps::of_attr(stat.attrs.get(snaps::SNAPS_ATTR));
-    let exists = !snaps.whiteout;
-    Context { exists, version, modified_ms, size: stat.size, attrs, header, claims, snaps, damaged: false }
 }

@@ -318,7 +318,7 @@ impl Pg {
         let Some(primary) = self.primary() else { return };
         if let Some(state) = primary.objects.existing(object) {
             state.held = state.held.saturating_sub(1);
-            if state.held == 0 && (state.has_queue() || crate::snaps::is_clone(object)) {
+            if state.held == 0 && (state.has_queue() || nacre_object::snaps::is_clone(object)) {
                 self.process_object(object, sh);
             }
         }

@@ -18,13 +18,14 @@
 
 use super::answered::Known;
 use super::local::Ops;
-use super::object::Context;
 use super::replication::{InFlight, Ordered};
 use super::undone::{last, parts};
 use super::{Awaited, Pg};
-use crate::evaluate::version_effect;
+use crate::key;
 use crate::shared::Shared;
-use crate::{key, snaps};
+use nacre_object::Context;
+use nacre_object::evaluate::version_effect;
+use nacre_object::snaps;
 use nacre_store::{Op, Read, ReadError, ReadReply};
 use nacre_types::{Entity, ObjectId, OsdId, Version};
 use nacre_wire::msg::client::{OpFailure, RequestId};
@@ -170,7 +171,7 @@ impl Pg {
         let object = snaps::live(part);
         let Some(redo) = self.redo_of(&object) else { return };
         let context = match reply {
-            Ok(ReadReply::Stat(stat)) => super::ops::context_of(stat),
+            Ok(ReadReply::Stat(stat)) => Context::of(stat),
             _ => Context::default(),
         };
         redo.known.insert(part.clone(), context);

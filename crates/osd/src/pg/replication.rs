@@ -19,13 +19,14 @@
 //! passes it on (`OpApplied`). The answer proper comes when it is durable.
 
 use super::local::Ops;
-use super::object::{Context, Pending};
+use super::object::Pending;
 use super::peering::Primary;
 use super::{Awaited, ByObject, Pg, Role};
-use crate::evaluate::{Update, version_effect};
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
+use nacre_object::Context;
+use nacre_object::evaluate::{Update, version_effect};
 use nacre_role::Output;
 use nacre_store::Op;
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
@@ -160,7 +161,7 @@ impl InFlight {
 /// The object that these effects on another of its name clone.
 fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
     effects.iter().find_map(|effect| match effect {
-        Effect::CloneFrom { snapshot } => Some(crate::snaps::at(object, *snapshot)),
+        Effect::CloneFrom { snapshot } => Some(nacre_object::snaps::at(object, *snapshot)),
         _ => None,
     })
 }
@@ -175,7 +176,7 @@ fn wipes(effects: &[Effect]) -> bool {
 /// ones. Attributes and entries of omaps are records of its index, of which a byte takes more than
 /// one.
 pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
-    let records = nacre_store::INDEX_COST * crate::evaluate::small_bytes(effects) as u64;
+    let records = nacre_store::INDEX_COST * nacre_object::evaluate::small_bytes(effects) as u64;
     nacre_wire::msg::payload_len(payload) as u64 + records + UPDATE_BESIDE
 }
 
@@ -205,7 +206,7 @@ fn apply_effects(pg: PgId, object: &ObjectId, effects: &[Effect], payload: Paylo
             Effect::OmapRemove { keys } => Op::OmapRemove { object: object(), keys: keys.clone() },
             Effect::OmapClear {} => Op::OmapClear(object()),
             Effect::CloneFrom { snapshot } => {
-                Op::Clone { from: key::store_key(pg, &crate::snaps::at(object_of, *snapshot)), to: object() }
+                Op::Clone { from: key::store_key(pg, &nacre_object::snaps::at(object_of, *snapshot)), to: object() }
             }
         });
     }
@@ -605,7 +606,8 @@ impl Pg {
         for update in done {
             let state = self.primary().expect("still").objects.get(&update.object);
             state.updates -= 1;
-            if state.updates == 0 && (state.has_queue() || any_suspect || crate::snaps::is_clone(&update.object)) {
+            if state.updates == 0 && (state.has_queue() || any_suspect || nacre_object::snaps::is_clone(&update.object))
+            {
                 objects.push(update.object);
             }
             for answer in update.answers {

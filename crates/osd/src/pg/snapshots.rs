@@ -22,12 +22,13 @@
 
 use super::Pg;
 use super::local::Ops;
-use super::object::{Context, Pending};
+use super::object::Pending;
 use super::replication::{Change, Ordered};
 use super::watch::Own;
-use crate::evaluate::Brought;
 use crate::shared::Shared;
-use crate::snaps::{self, Found, Then};
+use nacre_object::Context;
+use nacre_object::evaluate::Brought;
+use nacre_object::snaps::{self, Found, Then};
 use nacre_types::{Name, ObjectId, OsdId, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::map::{PoolSnaps, SnapMode};

@@ -301,7 +301,7 @@ impl Pg {
         let version = outgoing.version;
         match (what, reply) {
             (PushRead::Stat, Ok(ReadReply::Stat(Some(stat))))
-                if super::ops::context_of(Some(stat.clone())).version == version =>
+                if nacre_object::Context::of(Some(stat.clone())).version == version =>
             {
                 // What is known to be empty is not read.
                 if stat.size == 0 {
@@ -612,5 +612,5 @@ impl Pg {
 
 /// The version in an object's attributes.
 pub(super) fn version_of(stat: &ObjectStat) -> Version {
-    stat.attrs.get(super::local::VERSION_ATTR).map(|bytes| super::local::version_of(bytes).0).unwrap_or_default()
+    stat.attrs.get(nacre_object::VERSION_ATTR).map(|bytes| nacre_object::version_of(bytes).0).unwrap_or_default()
 }

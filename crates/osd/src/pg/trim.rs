@@ -22,15 +22,17 @@
 //! of the one that does.
 
 use super::local::Ops;
-use super::object::{Context, Pending};
+use super::object::Pending;
 use super::replication::Answer;
 use super::snapshots::orphans;
 use super::watch::Own;
 use super::{Awaited, Pg};
 use crate::clones::{self, Ranges};
+use crate::key;
 use crate::shared::Shared;
-use crate::{key, snaps};
 use bytes::Bytes;
+use nacre_object::Context;
+use nacre_object::snaps;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, ObjectId, SnapId, Time, Version};
 use nacre_wire::Payload;

@@ -19,7 +19,8 @@
 
 use super::local::{Local, Ops, undone_key};
 use super::log::entry_bytes;
-use crate::{key, snaps};
+use crate::key;
+use nacre_object::snaps;
 use nacre_store::Op;
 use nacre_types::{ObjectId, Version};
 use nacre_wire::Wire;

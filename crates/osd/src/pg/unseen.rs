@@ -13,10 +13,11 @@
 
 use super::Pg;
 use super::local::Ops;
-use super::ops::{context_of, learn_of_calls};
-use crate::fetched::Fetched;
+use super::ops::learn_of_calls;
 use crate::key;
 use crate::shared::Shared;
+use nacre_object::Context;
+use nacre_object::fetched::Fetched;
 use nacre_store::{ObjectStat, Op};
 use nacre_types::{ObjectId, OsdId};
 use nacre_wire::msg::client::OpFailure;
@@ -118,7 +119,7 @@ impl Pg {
         let Some(front) = state.front().filter(|front| front.only_deletes()) else { return false };
         let quiet = state.updates == 0 && state.reads == 0 && state.held == 0 && !state.exclusive && !state.loading;
         let attrs = push.attrs.iter().map(|(name, value)| (name.as_bytes().to_vec().into(), value.clone())).collect();
-        let context = context_of(Some(ObjectStat { size: push.size, attrs }));
+        let context = Context::of(Some(ObjectStat { size: push.size, attrs }));
         let deletes = context.version == push.version && self.leaves_nothing(front, &context, sh);
         if !quiet || !deletes || primary.damage.is_suspect(object) {
             return false;

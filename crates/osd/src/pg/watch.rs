@@ -6,7 +6,7 @@
 //!                                                                 └ timeout, silence, fence: missed
 //!                                                                     └▶ update: their watches go ─▶ committed ─▶ answer names them
 //! ```
-//! The watches themselves are replicated ([`crate::claims`]). What is here is soft: a new primary
+//! The watches themselves are replicated ([`nacre_object::claims`]). What is here is soft: a new primary
 //! knows nobody's silence and gives every watcher a full timeout from when it first looks at the
 //! object. A watcher's ping is a read of the object, so it is answered in order and under a lease,
 //! and says for certain whether the watch is there.
@@ -21,12 +21,13 @@
 
 use super::Pg;
 use super::dedup::Seen;
-use super::object::{Context, Pending};
+use super::object::Pending;
 use super::replication::Answer;
-use crate::claims::{Claims, Scene, watch_attr};
-use crate::evaluate::Update;
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
+use nacre_object::Context;
+use nacre_object::claims::{Claims, Scene, watch_attr};
+use nacre_object::evaluate::Update;
 use nacre_types::{ClientId, Entity, Instance, ObjectId, SnapId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::lock::LockOwner;

@@ -14,7 +14,8 @@ mod file;
 mod sample;
 
 use bytes::Bytes;
-use nacre_osd::pg::local::{Local, PgMeta, StoredMark, VERSION_ATTR};
+use nacre_object::VERSION_ATTR;
+use nacre_osd::pg::local::{Local, PgMeta, StoredMark};
 use nacre_osd::{DaemonRecord, key};
 use nacre_store::Op;
 use nacre_types::{

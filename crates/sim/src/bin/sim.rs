@@ -176,11 +176,19 @@ fn propagate(osds: u32, updates: u64) -> ExitCode {
 
 #[cfg(feature = "mutants")]
 fn hunt(given: &Arguments, seeds: u64, from: u64) -> ExitCode {
+    use nacre_object::Mutant as OfObject;
+    use nacre_osd::Mutant as OfOsd;
+
     let hunt = hunt::Hunt { part: given.part, only: given.mutant.clone(), seeds: from..from + seeds };
-    let bugs = nacre_osd::Mutant::ALL.iter().map(|mutant| (format!("{mutant:?}"), *mutant));
+    let of_osds = OfOsd::ALL.iter().map(|mutant| (format!("{mutant:?}"), (Some(*mutant), None)));
+    let of_objects = OfObject::ALL.iter().map(|mutant| (format!("{mutant:?}"), (None, Some(*mutant))));
     hunt.run(
-        bugs,
-        |bug| nacre_osd::set_mutant(bug.copied()),
+        of_osds.chain(of_objects),
+        |bug: Option<&(Option<OfOsd>, Option<OfObject>)>| {
+            let (osd, object) = bug.copied().unwrap_or_default();
+            nacre_osd::set_mutant(osd);
+            nacre_object::set_mutant(object);
+        },
         |seed| attempt(&given.plan(seed), given.verbose).map(drop),
     )
 }

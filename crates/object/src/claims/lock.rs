@@ -16,7 +16,7 @@
 //! Invariant: tokens of one lock's grants only grow: they are versions of the object, and these do.
 
 use super::{Scene, lock_attr};
-use crate::pg::object::Context;
+use crate::context::Context;
 use crate::{Mutant, mutant};
 use nacre_types::Name;
 use nacre_wire::Wire;

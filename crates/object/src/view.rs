@@ -9,10 +9,10 @@
 //! So every one of them reads what those before it wrote, and what is replicated is effects, never
 //! programs.
 
-use crate::evaluate::stored_attr;
+use crate::attributes::stored_attr;
+use crate::context::Context;
 use crate::fetched::{FETCHED_BYTES_MAX, Fetched, KEYS_AT_ONCE, PAGE_BYTES_MAX, Want};
 use crate::patches::{Patch, Patches};
-use crate::pg::object::Context;
 use crate::snaps::Then;
 use bytes::{Bytes, BytesMut};
 use nacre_policy::DERIVED;
@@ -45,7 +45,7 @@ pub enum Stop {
     /// A method takes longer than this thread should: somebody else is to evaluate the operation.
     Heavy,
     /// A method calls a class whose source is on its way. The number is
-    /// [`crate::programs::Programs::moment`] of what it knew of classes.
+    /// the moment of what it knew of classes ([`crate::methods::Facts`]).
     Program(u64),
 }
 

@@ -1,8 +1,8 @@
 //! What the parts of an operation that are about watches do to an object. Notifies change nothing:
-//! see [`crate::pg::watch`].
+//! see `osd/src/pg/watch.rs`.
 
 use super::{Scene, watch_attr};
-use crate::pg::object::Context;
+use crate::context::Context;
 use nacre_wire::Wire;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::replication::Effect;

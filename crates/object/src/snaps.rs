@@ -1,4 +1,4 @@
-//! What an object remembers of its snapshots (CHECKLIST CEPH-09). No state, no I/O; `pg/snapshots.rs` makes it last.
+//! What an object remembers of its snapshots (CHECKLIST CEPH-09). No state, no I/O; `osd/src/pg/snapshots.rs` makes it last.
 //!
 //! ```text
 //!  objects of one name, in the store's order      attribute `s` of the live one: SnapSet
@@ -13,7 +13,7 @@
 //! comes later with an older context makes an object of which newer snapshots say that it was
 //! there.
 
-use crate::pg::object::Context;
+use crate::context::Context;
 use crate::view::Stop;
 use crate::{Mutant, mutant};
 use bytes::Bytes;

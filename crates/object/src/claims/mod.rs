@@ -6,7 +6,7 @@
 //! ```
 //! Claims are replicated state of the object like its attributes: they survive the primary, follow
 //! recovery and backfill, and go with the object when it is deleted. No clock is in them: when
-//! somebody was last heard only the primary knows, and forgets ([`crate::pg::watch`]).
+//! somebody was last heard only the primary knows, and forgets (`osd/src/pg/watch.rs`).
 
 pub mod lock;
 pub mod watch;

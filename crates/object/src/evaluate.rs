@@ -4,11 +4,10 @@
 //! first that fails ends the operation without effects. Where something must be read first, the
 //! outcome says what; then the operation is evaluated again, from its beginning.
 
+use crate::attributes::{VERSION_ATTR, version_value};
 use crate::claims::{self, Scene};
+use crate::context::{Context, Source};
 use crate::fetched::{Fetched, Want};
-use crate::pg::copy::Source;
-use crate::pg::local::{VERSION_ATTR, version_value};
-use crate::pg::object::Context;
 use crate::snaps::Then;
 use crate::view::{Stop, View};
 use crate::{Mutant, mutant};
@@ -23,9 +22,6 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::{PayloadCursor, payload_len};
 use nacre_wire::{Payload, Wire};
 use std::sync::Arc;
-
-/// Clients' attributes are stored behind this prefix.
-pub const USER_ATTR: &[u8] = b"u";
 
 /// What an operation does.
 #[derive(Debug)]
@@ -60,7 +56,7 @@ pub enum Outcome {
     },
     /// A class that a method calls is not here yet.
     Program {
-        /// What was known of classes: [`crate::programs::Programs::moment`].
+        /// What was known of classes: a number that changes with them.
         moment: u64,
     },
 }
@@ -268,7 +264,8 @@ fn evaluate_parts(
 }
 
 /// Attributes and omap entries of effects, in bytes, as the store counts them: with a few for each.
-pub(crate) fn small_bytes(effects: &[Effect]) -> usize {
+#[must_use]
+pub fn small_bytes(effects: &[Effect]) -> usize {
     let bytes = |effect: &Effect| match effect {
         Effect::SetAttr { name, value } => name.as_bytes().len() + value.len(),
         Effect::OmapSet { entries } => entries.iter().map(|(key, value)| key.len() + value.len() + 8).sum(),
@@ -461,10 +458,6 @@ impl Run<'_> {
 fn list(view: &mut View, after: &Bytes, limit: u32) -> Result<(Vec<(Bytes, Bytes)>, bool), Stop> {
     let after = Some(after).filter(|after| !after.is_empty());
     view.omap_list(after, (limit as usize).clamp(1, 10_000))
-}
-
-pub(crate) fn stored_attr(name: &Name) -> Name {
-    Name::copy(&[USER_ATTR, name.as_bytes()].concat())
 }
 
 /// The effect that gives the object its version, and says when it was changed.

@@ -7,7 +7,7 @@
 //! method that walks through a whole object or omap is begun again a dozen times, not once per key.
 //!
 //! Invariant: everything here is from one state of the object, because updates that read hold the
-//! object until they are evaluated (`pg/object.rs`), and reads hold back updates.
+//! object until they are evaluated (`osd/src/pg/object.rs`), and reads hold back updates.
 
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Read, ReadReply};
@@ -150,7 +150,7 @@ impl Fetched {
                     self.keys.extend(entries.into_iter().map(|(key, value)| (key, Some(value))));
                 }
             }
-            // The operation remembers it ([`crate::pg::object::Pending::clone_bytes`]).
+            // The operation remembers it (`Pending::clone_bytes` in `osd`).
             (Want::Clone(_), _) => {}
             (Want::Page { after, .. }, reply) => {
                 let (entries, more) = match reply {

@@ -13,22 +13,18 @@
 //! there for a while (`allowance.rs`).
 
 use crate::allowance::Allowances;
-use crate::claims::Scene;
-use crate::evaluate::{Brought, Called, Methods, Outcome, Setting, evaluate};
-use crate::fetched::Fetched;
+use crate::attributes::HEADER_ATTR;
+use crate::context::Context;
+use crate::evaluate::{Called, Methods};
 use crate::hints::Hints;
-use crate::pg::local::HEADER_ATTR;
-use crate::pg::object::Context;
 use crate::view::{Stop, View};
 use bytes::Bytes;
 use nacre_policy::{
     Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
     errno,
 };
-use nacre_role::{Done, Job, Tools};
-use nacre_types::{ClientId, Epoch, Name, PgId, SnapId, Time};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, OpRequest, WHY_BYTES_MAX};
+use nacre_types::{ClientId, Name, SnapId, Time};
+use nacre_wire::msg::client::{OpFailure, WHY_BYTES_MAX};
 use nacre_wire::msg::replication::Effect;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,7 +76,7 @@ pub struct Facts {
     pub classes: Arc<Classes>,
     /// Who asks.
     pub request: Request,
-    /// [`crate::programs::Programs::moment`] of these classes.
+    /// Which moment that is: it counts changes of what is known of classes.
     pub moment: u64,
 }
 
@@ -274,7 +270,9 @@ impl Runtime {
     }
 }
 
-fn bounded(mut text: String) -> String {
+/// As much of a text as a reply may say.
+#[must_use]
+pub fn bounded(mut text: String) -> String {
     let mut end = text.len().min(WHY_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -313,67 +311,6 @@ impl Methods for Runtime {
         }
         let chunk = Chunk::new("eval", script);
         self.run(index, Target::Eval(&chunk), 0, handler, input, view)
-    }
-}
-
-/// An operation to be evaluated by somebody who has the time: everything it depends on, so that
-/// nothing can change under it.
-#[derive(Debug)]
-pub struct EvaluateJob {
-    pub(crate) pg: PgId,
-    pub(crate) interval: Epoch,
-    pub(crate) number: u64,
-    pub(crate) request: OpRequest,
-    pub(crate) payload: Payload,
-    pub(crate) context: Context,
-    pub(crate) fetched: Fetched,
-    pub(crate) full: bool,
-    pub(crate) may_write: bool,
-    pub(crate) scene: Scene,
-    pub(crate) brought: Brought,
-    pub(crate) facts: Facts,
-}
-
-/// What became of it.
-#[derive(Debug)]
-pub struct Evaluated {
-    pub(crate) pg: PgId,
-    pub(crate) interval: Epoch,
-    pub(crate) number: u64,
-    pub(crate) outcome: Outcome,
-    pub(crate) complaints: Vec<Complaint>,
-}
-
-impl Job for EvaluateJob {
-    fn client(&self) -> ClientId {
-        self.request.request.client
-    }
-
-    fn run(&self, tools: &mut Tools) -> Done {
-        let runtime = tools.get(|patience| {
-            let mut runtime = Runtime::patient();
-            if let Some(patience) = patience {
-                runtime.set_patience(patience);
-            }
-            runtime
-        });
-        let Self { request, payload, context, scene, brought, .. } = self;
-        runtime.begin(request.request.client, Time::ZERO, self.facts.clone());
-        let setting = Setting { full: self.full, may_write: self.may_write, scene, brought };
-        let outcome = evaluate(request, payload, context, self.fetched.clone(), &setting, runtime);
-        self.ended(outcome, std::mem::take(&mut runtime.complaints))
-    }
-
-    fn not_done(&self, why: String) -> Done {
-        let errno = errno::EAGAIN.unsigned_abs();
-        let failure = OpFailure::Method { index: 0, activation: 0, errno, why: bounded(why) };
-        self.ended(Outcome::failed(failure), Vec::new())
-    }
-}
-
-impl EvaluateJob {
-    fn ended(&self, outcome: Outcome, complaints: Vec<Complaint>) -> Done {
-        Done::new(Evaluated { pg: self.pg, interval: self.interval, number: self.number, outcome, complaints })
     }
 }
 

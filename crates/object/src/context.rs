@@ -1,0 +1,72 @@
+//! An object without its data and omap: what its primary keeps of it in memory.
+
+use crate::attributes::{HEADER_ATTR, USER_ATTR, VERSION_ATTR, version_of};
+use crate::claims::Claims;
+use crate::snaps;
+use bytes::Bytes;
+use nacre_store::ObjectStat;
+use nacre_types::{Name, Version};
+use nacre_wire::Payload;
+use nacre_wire::msg::snap::{SnapSet, Whole};
+use std::collections::BTreeMap;
+
+/// What an object is, after every update that was executed on it, committed or not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Context {
+    /// Whether it exists.
+    pub exists: bool,
+    /// Version of its last update.
+    pub version: Version,
+    /// Bytes.
+    pub size: u64,
+    /// When that was by its client's clock, in milliseconds since 1970.
+    pub modified_ms: u64,
+    /// Clients' attributes.
+    pub attrs: BTreeMap<Name, Bytes>,
+    /// What methods keep beside the omap.
+    pub header: Bytes,
+    /// Watches and locks.
+    pub claims: Claims,
+    /// Its snapshots. Of a clone, nothing.
+    pub snaps: SnapSet,
+    /// Nobody can read all of it: what replaces it must not keep the rest of a block.
+    pub damaged: bool,
+}
+
+impl Context {
+    /// What an object's stored attributes say of it.
+    #[must_use]
+    pub fn of(stat: Option<ObjectStat>) -> Self {
+        let Some(stat) = stat else { return Self::default() };
+        let (version, modified_ms) = stat.attrs.get(VERSION_ATTR).map(|bytes| version_of(bytes)).unwrap_or_default();
+        let header = stat.attrs.get(HEADER_ATTR).cloned().unwrap_or_default();
+        let attrs = stat
+            .attrs
+            .iter()
+            .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(USER_ATTR)?), value.clone())))
+            .collect();
+        let claims = Claims::of(stat.attrs.iter());
+        let snaps = snaps::of_attr(stat.attrs.get(snaps::SNAPS_ATTR));
+        let exists = !snaps.whiteout;
+        Self { exists, version, modified_ms, size: stat.size, attrs, header, claims, snaps, damaged: false }
+    }
+    /// Whether the store has it: it exists, or its clones need it.
+    #[must_use]
+    pub const fn is_stored(&self) -> bool {
+        self.exists || self.snaps.whiteout
+    }
+    /// Bytes that the store counts for it, if it has it.
+    #[must_use]
+    pub fn stored_size(&self) -> Option<u64> {
+        self.is_stored().then_some(self.size)
+    }
+}
+
+/// An object that is copied, whole.
+#[derive(Debug, Default)]
+pub struct Source {
+    /// All but the data.
+    pub object: Whole,
+    /// Its data.
+    pub data: Payload,
+}

@@ -1,0 +1,34 @@
+//! What an operation does to an object (OSDI 2006 §5; DESIGN §4; CHECKLIST CEPH-09, MAL-20 to MAL-24).
+//!
+//! ```text
+//!  operation ─┐                            ┌─▶ effects, results, the object afterwards    (for the log and the replicas)
+//!  context ───┼─▶ evaluate ─▶ View ◀─▶ ────┼─▶ an answer                                  (it failed, or only reads)
+//!  fetched ───┘      │                     └─▶ wants: what is to be read first            (then again, from its beginning)
+//!                    └─▶ Runtime: methods of classes, in Lua or Rust, on the same View
+//! ```
+//! The caller reads what is wanted, evaluates again, and makes the effects durable: an OSD's primary does.
+//! Nothing here knows of placement groups, replicas, clocks or I/O, so the same operation on the same
+//! object has the same effects wherever it is evaluated.
+#![forbid(unsafe_code)]
+
+mod allowance;
+mod attributes;
+pub mod claims;
+mod context;
+pub mod evaluate;
+pub mod fetched;
+mod hints;
+pub mod methods;
+mod mutants;
+mod patches;
+pub mod snaps;
+mod view;
+
+pub use attributes::{HEADER_ATTR, USER_ATTR, VERSION_ATTR, version_of, version_value};
+pub use context::{Context, Source};
+pub use evaluate::{Outcome, Setting, Update, evaluate};
+pub use fetched::{Fetched, Want};
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};
+pub use view::{COPY_ENTRIES_MAX, EFFECTS_MAX, Stop, View};
