@@ -32,10 +32,6 @@ impl AnyRole {
             Self::Mds(server) => &**server,
         }
     }
-    /// A turn with one input.
-    pub fn on_input(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
-        self.on_turn(now, &mut std::iter::once(input), out);
-    }
     /// Takes what it wants done because of a call of its own, not of an input.
     pub fn take_outputs(&mut self, now: Time, out: &mut Vec<Output>) {
         self.on_turn(now, &mut std::iter::empty(), out);
@@ -45,6 +41,13 @@ impl AnyRole {
     #[must_use]
     pub fn is_live_osd(&self) -> bool {
         matches!(self, Self::Osd(osd) if osd.is_live())
+    }
+    /// Whether a turn may have many inputs: its map changes only with messages that bring one.
+    pub const fn takes_many(&self) -> bool {
+        match self {
+            Self::Osd(_) => true,
+            Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => false,
+        }
     }
     /// The instance that it acts as, for handshakes.
     #[must_use]

@@ -416,7 +416,7 @@ fn who_may_call_what_is_the_maps_to_say() {
     company.commit(vec![Change::ClientSet { name: "bob".into(), capabilities: vec![add_only] }]);
     let client = nacre_types::Entity::Client(nacre_types::ClientId(9));
     for host in company.hosts.values_mut() {
-        host.osd.on_client_name(client, "bob".into());
+        host.name(client, "bob".into());
     }
     assert!(call(&mut company, "o", "add", "x").is_ok());
     let denied = call(&mut company, "o", "get", "").expect_err("not get");

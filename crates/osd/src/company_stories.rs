@@ -133,7 +133,7 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
 /// it says in time how it is, with heartbeats and with acknowledgements.
 #[test]
 fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
-    let heartbeats: fn(&Message) -> bool = |message| matches!(message, Message::ReplicateAck(_));
+    let heartbeats: fn(&Message) -> bool = |message| matches!(message, Message::ReplicateAcks(_));
     let acknowledgements: fn(&Message) -> bool = |message| matches!(message, Message::Pong(_));
     for (place, other_way) in [(1, heartbeats), (2, acknowledgements)] {
         let mut company = Company::new(3, 2, 3);
@@ -179,7 +179,7 @@ fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     let acting = company.acting();
     company.host(acting[1]).osd.on_usage(128 << 20, 10 << 20);
     company.wait(500);
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     let names: Vec<String> = (0..8).map(|n| format!("object-{n}")).collect();
     let write = |company: &mut Company, name: &str, bytes: usize| {
         let mut request = company.request(ClientId(300), name, vec![SubOp::WriteFull { length: bytes as u64 }], 0);
@@ -257,7 +257,7 @@ fn clones_fit_what_stores_have() {
     }
     assert_eq!(cloned(&mut company, acting[1]), 0);
     say(&mut company, 60);
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     let sent: Vec<_> = names.iter().map(|name| write(&mut company, name, byte())).collect();
     company.settle();
     assert_eq!(cloned(&mut company, acting[1]), 1, "the others wait until this one is acknowledged");
@@ -430,7 +430,7 @@ fn a_listing_is_answered_when_what_it_shows_is_committed() {
     for removal in [false, true] {
         let mut company = Company::new(3, 2, 3);
         company.write("old", b"1").expect("all are there");
-        company.lose = |message| matches!(message, Message::ReplicateAck(_));
+        company.lose = |message| matches!(message, Message::ReplicateAcks(_));
         let change = match removal {
             true => company.send("old", vec![SubOp::Delete {}], &[], 0),
             false => company.send("new", vec![SubOp::WriteFull { length: 1 }], b"2", 0),
@@ -718,7 +718,7 @@ fn the_operations_of_a_removed_pool_take_no_room() {
     let mut company = Company::new(3, 2, 3);
     company.limit(crate::Limits { client_ops: 4, ..crate::Limits::default() });
     let primary = company.acting()[0];
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     for name in ["a", "b", "c"] {
         company.send(name, vec![SubOp::WriteFull { length: 1 }], b"x", 0);
     }
@@ -1004,7 +1004,7 @@ fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
 #[test]
 fn repetitions_of_what_is_not_committed_take_nothing() {
     let mut company = Company::new(3, 2, 3);
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     let data = vec![7; 1 << 20];
     let mut write = company.send("a", vec![SubOp::WriteFull { length: 1 << 20 }], &data, 0);
     company.settle();

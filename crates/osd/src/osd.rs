@@ -36,6 +36,7 @@ use nacre_store::{DeviceError, Event, ObjectKey, StoreFailure, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
 use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::monitor::{Beacon, FailureReport, Led, PgReport, Severity};
+use nacre_wire::msg::replication::{Logged, ReplicateAcks};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -97,21 +98,15 @@ pub struct Osd {
 
 impl Role for Osd {
     fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        let (epoch, mut taken) = (self.epoch(), 0);
         for input in inputs {
-            match input {
-                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message, out),
-                Input::Tick => self.on_tick(now, out),
-                Input::Store(event) => self.on_store(now, event, out),
-                Input::Done(done) => self.on_evaluated(now, done.into(), out),
-                Input::Absent(Entity::Osd(peer)) => self.on_peer_refused(now, peer, out),
-                Input::MonSession => self.on_mon_session(now, out),
-                Input::Device(call) => self.on_device(now, call.as_ref(), out),
-                Input::Named(client, name) => self.on_client_name(client, name),
-                Input::Gone(client) => self.on_client_name(client, Name::default()),
-                Input::Stopping => self.on_shutdown(now, out),
-                Input::Absent(_) => {}
-            }
+            self.take(input);
+            taken += 1;
         }
+        let alone = taken <= 1 || self.epoch() == epoch;
+        assert!(alone, "what brings a map is a turn of its own: frames bear the epoch of the turn's end");
+        self.end_turn(out);
     }
     fn next_deadline(&self) -> Time {
         let timing = &self.sh.config.timing;
@@ -159,6 +154,22 @@ impl Osd {
             map_asked: Time::ZERO,
             parts: Parts::default(),
             names: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Message { from, epoch, message } => self.on_message(from, epoch, message),
+            Input::Tick => self.on_tick(),
+            Input::Store(event) => self.on_store(event),
+            Input::Done(done) => self.on_evaluated(done.into()),
+            Input::Absent(Entity::Osd(peer)) => self.on_peer_refused(peer),
+            Input::MonSession => self.on_mon_session(),
+            Input::Device(call) => self.on_device(call.as_ref()),
+            Input::Named(client, name) => self.on_client_name(client, name),
+            Input::Gone(client) => self.on_client_name(client, Name::default()),
+            Input::Stopping => self.report_itself(),
+            Input::Absent(_) => {}
         }
     }
 
@@ -245,9 +256,8 @@ impl Osd {
     /// The host looked at the store's device: its oldest call that has not ended, or one that just
     /// did. To be called a few times a second while a call takes long, and once when none does any
     /// more.
-    pub fn on_device(&mut self, now: Time, call: Option<&DeviceCall>, out: &mut Vec<Output>) {
-        self.sh.now = now;
-        let news = self.device.look(now, call, &self.sh.config.timing);
+    fn on_device(&mut self, call: Option<&DeviceCall>) {
+        let news = self.device.look(self.sh.now, call, &self.sh.config.timing);
         if self.is_live() {
             if news.stalled || news.answers_again {
                 self.report_stall(news.answers_again);
@@ -256,7 +266,6 @@ impl Osd {
                 self.beacon();
             }
         }
-        self.flush(out);
     }
 
     /// Other limits than the host gave: options of the map go over them.
@@ -300,18 +309,16 @@ impl Osd {
     }
 
     /// A frame arrived.
-    pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
-        self.sh.now = now;
+    fn on_message(&mut self, from: Entity, epoch: Epoch, message: Message) {
         if let Entity::Osd(osd) = from {
-            self.sh.peers.heard(now, osd);
+            self.sh.peers.heard(self.sh.now, osd);
         }
         self.receive(from, epoch, message);
-        self.flush(out);
     }
 
     /// A client's connection said what it is called; an empty name says that it is gone. One that
     /// said nothing is nobody in particular.
-    pub fn on_client_name(&mut self, client: Entity, name: Name) {
+    fn on_client_name(&mut self, client: Entity, name: Name) {
         if name.as_bytes().is_empty() {
             self.names.remove(&client);
         } else {
@@ -326,8 +333,7 @@ impl Osd {
     }
 
     /// An operation that was handed out has been evaluated.
-    pub fn on_evaluated(&mut self, now: Time, evaluated: Evaluated, out: &mut Vec<Output>) {
-        self.sh.now = now;
+    fn on_evaluated(&mut self, evaluated: Evaluated) {
         let Evaluated { pg, interval, number, outcome, complaints } = evaluated;
         self.complain(complaints);
         if let Some(group) = self.pgs.get_mut(&pg)
@@ -336,7 +342,6 @@ impl Osd {
             group.on_evaluated(number, outcome, &mut self.sh);
             note(&mut self.busy, group, &mut self.sh);
         }
-        self.flush(out);
     }
 
     /// Gives the programs that this daemon runs on its own thread a clock: what takes longer is
@@ -401,16 +406,14 @@ impl Osd {
     }
 
     /// The connection to an OSD was refused: its process is gone.
-    pub fn on_peer_refused(&mut self, now: Time, osd: OsdId, out: &mut Vec<Output>) {
-        self.sh.now = now;
-        self.sh.peers.refused(now, osd);
+    fn on_peer_refused(&mut self, osd: OsdId) {
+        self.sh.peers.refused(self.sh.now, osd);
         self.accuse();
-        self.flush(out);
     }
 
     /// The connection to the monitors is new: they do not know what we want.
-    pub fn on_mon_session(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.sh.now = now;
+    fn on_mon_session(&mut self) {
+        let now = self.sh.now;
         if !matches!(self.phase, Phase::Loading(_)) {
             self.subscribe();
             self.beacon_at = now;
@@ -419,18 +422,15 @@ impl Osd {
                 self.announce();
             }
         }
-        self.flush(out);
     }
 
     /// A store event.
-    pub fn on_store(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
-        self.sh.now = now;
+    fn on_store(&mut self, event: Event) {
         if let Phase::Loading(_) = self.phase {
             if let Event::Committed(token) = event {
                 self.sh.awaited.take(token);
             }
             self.on_loading(event);
-            self.flush(out);
             return;
         }
         match event {
@@ -468,7 +468,6 @@ impl Osd {
                 self.sh.out.push(Output::Halt { why });
             }
         }
-        self.flush(out);
     }
 
     fn on_token(&mut self, token: Token, outcome: StoreOutcome) {
@@ -548,8 +547,8 @@ impl Osd {
     }
 
     /// Time passed. To be called at or after [`Role::next_deadline`].
-    pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.sh.now = now;
+    fn on_tick(&mut self) {
+        let now = self.sh.now;
         // What we did not hear while we slept is our own fault.
         let late = now.since(self.tick_due);
         if late > self.sh.config.timing.ping_interval / 2 {
@@ -584,10 +583,10 @@ impl Osd {
         if self.beacon_at <= now {
             self.beacon();
         }
-        self.flush(out);
     }
 
-    fn flush(&mut self, out: &mut Vec<Output>) {
+    /// What is done once for all inputs of a turn.
+    fn end_turn(&mut self, out: &mut Vec<Output>) {
         while let Some(message) = self.sh.loopback.pop_front() {
             self.receive(Entity::Osd(self.id()), self.epoch(), message);
         }
@@ -595,17 +594,7 @@ impl Osd {
             let complaints = std::mem::take(&mut self.sh.programs.runtime.complaints);
             self.complain(complaints);
         }
-        if !self.sh.acks.is_empty() {
-            let mut acks = std::mem::take(&mut self.sh.acks);
-            acks.sort_unstable();
-            for pg in acks.drain(..) {
-                if let Some(group) = self.pgs.get_mut(&pg) {
-                    group.send_ack(&mut self.sh);
-                }
-            }
-            assert!(self.sh.acks.is_empty(), "an acknowledgement makes none");
-            self.sh.acks = acks;
-        }
+        self.send_acks();
         self.share_room();
         self.tick_due = self.next_deadline();
         if out.is_empty() {
@@ -613,6 +602,29 @@ impl Osd {
             std::mem::swap(out, &mut self.sh.out);
         } else {
             out.append(&mut self.sh.out);
+        }
+    }
+
+    /// Acknowledges what became durable in this turn: one message for each primary.
+    fn send_acks(&mut self) {
+        if self.sh.acks.is_empty() {
+            return;
+        }
+        let mut groups = std::mem::take(&mut self.sh.acks);
+        groups.sort_unstable();
+        groups.dedup();
+        let mut owed: Vec<(OsdId, Vec<Logged>)> = Vec::new();
+        for pg in groups.drain(..) {
+            let Some((primary, logged)) = self.pgs.get(&pg).and_then(Pg::logged_for_primary) else { continue };
+            match owed.iter_mut().find(|(to, _)| *to == primary) {
+                Some((_, of_it)) => of_it.push(logged),
+                None => owed.push((primary, vec![logged])),
+            }
+        }
+        self.sh.acks = groups;
+        let nearly_full = self.sh.room.is_nearly_full();
+        for (primary, logged) in owed {
+            self.sh.send(primary, Message::ReplicateAcks(ReplicateAcks { logged, nearly_full }));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::config::{Limits, OsdConfig, Timing};
 use crate::osd::Osd;
-use nacre_role::{Output, Role as _};
+use nacre_role::{Input, Output, Role as _};
 use nacre_store::{Event, ObjectStore, RamStore};
 use nacre_types::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PoolId, Time};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
@@ -83,7 +83,8 @@ impl Rig {
                     Output::SendMon { message: Message::PgActivateRequest(ask) } => {
                         let activate = Change::PgActivate { pg: ask.pg, interval: ask.interval, members: ask.members };
                         let delta = self.commit(vec![activate]);
-                        self.osd.on_message(self.now, MON, self.map.epoch, delta, &mut next);
+                        let input = Input::Message { from: MON, epoch: self.map.epoch, message: delta };
+                        self.osd.on_input(self.now, input, &mut next);
                     }
                     Output::Halt { why } => self.halted = Some(why),
                     Output::SendMon { .. }
@@ -97,7 +98,7 @@ impl Rig {
             let mut events: Vec<Event> = Vec::new();
             self.store.poll(&mut events);
             for event in events {
-                self.osd.on_store(self.now, event, &mut next);
+                self.osd.on_input(self.now, Input::Store(event), &mut next);
             }
             if next.is_empty() {
                 return;
@@ -115,7 +116,7 @@ impl Rig {
 
     fn hear(&mut self, from: Entity, message: Message) {
         let mut out = Vec::new();
-        self.osd.on_message(self.now, from, self.map.epoch, message, &mut out);
+        self.osd.on_input(self.now, Input::Message { from, epoch: self.map.epoch, message }, &mut out);
         self.perform(out);
     }
 
@@ -130,7 +131,7 @@ impl Rig {
             }
             self.now = next;
             let mut out = Vec::new();
-            self.osd.on_tick(self.now, &mut out);
+            self.osd.on_input(self.now, Input::Tick, &mut out);
             self.perform(out);
         }
     }
@@ -209,9 +210,10 @@ fn only_monitors_stop_an_osd_and_no_client_gives_it_a_map() {
     assert_eq!(rig.halted, None);
     let before = rig.osd.epoch();
     let delta = rig.commit(vec![Change::Flags { flags: 1 }]);
-    let mut out = Vec::new();
-    rig.osd.on_message(rig.now, client, before, delta, &mut out);
-    rig.osd.on_message(rig.now, client, before, Message::MapFull(MapFull { map: rig.map.to_bytes().into() }), &mut out);
+    for message in [delta, Message::MapFull(MapFull { map: rig.map.to_bytes().into() })] {
+        let input = Input::Message { from: client, epoch: before, message };
+        rig.osd.on_input(rig.now, input, &mut Vec::new());
+    }
     assert_eq!(rig.osd.epoch(), before);
     rig.hear(MON, Message::Refused(Refused { why: "another store".to_owned(), process: 777 }));
     assert_eq!(rig.halted, None, "that was the process before this one");

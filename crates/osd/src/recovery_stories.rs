@@ -28,7 +28,7 @@ fn with_a_long_call() -> (Host, Epoch, Epoch, OsdId) {
     let capabilities = vec![Capability::All {}];
     let epoch = monitors.commit(vec![Change::ClientSet { name: "anna".into(), capabilities }]);
     host.tell(MON, epoch, monitors.since(before));
-    host.osd.on_client_name(Entity::Client(ClientId(10)), "anna".into());
+    host.name(Entity::Client(ClientId(10)), "anna".into());
     write(1, epoch, &mut host);
     host.sent_to(target.0);
     let script = "function f() for i = 1, 100000 do end objclass.write(0, 3, bufferlist.new('xyz')) end \
@@ -290,7 +290,7 @@ fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
     company.commit(vec![Change::ClientSet { name: "anna".into(), capabilities: vec![Capability::All {}] }]);
     let [primary, _, other] = company.acting()[..] else { panic!("three") };
     let who = ClientId(10);
-    company.host(primary).osd.on_client_name(Entity::Client(who), "anna".into());
+    company.host(primary).name(Entity::Client(who), "anna".into());
     company.host(primary).jobs = Some(Vec::new());
     let script = "function f(input) for i = 1, 100000 do end objclass.append(input) end objclass.register(f)";
     let eval = |company: &mut Company, object: &str, input: &str| {

@@ -15,7 +15,7 @@ fn company() -> Company {
     let mut company = Company::new(3, 2, 3);
     company.limit(Limits { client_ops: 64, client_bytes: 1 << 20, ..Limits::default() });
     company.write("other", b"x").expect("all is well");
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     company
 }
 
@@ -154,7 +154,7 @@ fn what_was_just_asked_stays_and_what_leaves_room() {
     company.wait(1_500);
     assert_eq!(load(&mut company).0, 57, "there is room");
     go_on(&mut company);
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     hold_up(&mut company, "o");
     company.wait(900);
     (0..70).for_each(|_| drop(send(&mut company, CLIENT, "o", append(b"x"), b"x")));
@@ -189,7 +189,7 @@ fn who_finds_no_room_is_heard() {
     let lock = |lease_ms| SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms, description: "d".into() };
     let held = send(&mut company, CLIENT, "o", lock(3_000), &[]);
     company.await_answer(&held).expect("it is free");
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     hold_up(&mut company, "o");
     company.wait(1_100);
     (0..60).for_each(|_| drop(send(&mut company, BERT, "o", append(b"x"), b"x")));

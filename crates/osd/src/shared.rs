@@ -56,7 +56,7 @@ pub struct Shared {
     pub blocked_load: std::collections::BTreeMap<PgId, (usize, u64)>,
     /// Lines for the cluster log, sent with the next beacon.
     pub log: Vec<(Severity, String, Once)>,
-    /// Groups that owe their primary an acknowledgement, each once. Nearly always one.
+    /// Groups that owe their primary an acknowledgement.
     pub acks: Vec<PgId>,
     /// What is left of our own store.
     pub room: crate::room::Room,
@@ -305,9 +305,9 @@ impl Shared {
         self.awaited.push(pg, interval, awaited)
     }
 
-    /// Acknowledge at the end of this wake-up.
+    /// Acknowledge at the end of this turn.
     pub fn ack_later(&mut self, pg: PgId) {
-        if !self.acks.contains(&pg) {
+        if self.acks.last() != Some(&pg) {
             self.acks.push(pg);
         }
     }

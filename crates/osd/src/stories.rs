@@ -5,15 +5,17 @@ use crate::boot::format;
 use crate::config::{Limits, OsdConfig, Timing};
 use crate::osd::Osd;
 use bytes::Bytes;
-use nacre_role::{Job, Output, Role as _, Tools};
+use nacre_role::{Input, Job, Output, Role as _, Tools};
 use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
-use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
+use nacre_types::{
+    ClientId, ClusterId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Time, Version,
+};
 use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool};
 use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, ProgressAck, Push,
-    PushAck, ReplicateAck, ScanReply, Totals,
+    Adopt, AdoptAck, Dedup, LogEntry, LogReply, Logged, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, ProgressAck,
+    Push, PushAck, ReplicateAcks, ScanReply, Totals,
 };
 use nacre_wire::{Message, Payload, Wire};
 use std::sync::Arc;
@@ -159,7 +161,7 @@ impl Host {
                 }
             }
             for done in done {
-                self.osd.on_evaluated(self.now, done.into(), &mut out);
+                self.osd.on_input(self.now, Input::Done(done), &mut out);
             }
             if self.commits {
                 self.store.kick();
@@ -169,7 +171,7 @@ impl Host {
             for event in events {
                 match &mut self.held {
                     Some(held) if matches!(event, Event::Read(..)) => held.push(event),
-                    _ => self.osd.on_store(self.now, event, &mut out),
+                    _ => self.osd.on_input(self.now, Input::Store(event), &mut out),
                 }
             }
             if out.is_empty() {
@@ -181,7 +183,7 @@ impl Host {
     pub(crate) fn release(&mut self) {
         let mut out = Vec::new();
         for event in std::mem::take(self.held.as_mut().expect("they are held back")) {
-            self.osd.on_store(self.now, event, &mut out);
+            self.osd.on_input(self.now, Input::Store(event), &mut out);
         }
         self.perform(out);
     }
@@ -189,19 +191,22 @@ impl Host {
     pub(crate) fn evaluate(&mut self) {
         let mut out = Vec::new();
         for job in self.jobs.take().expect("they wait") {
-            self.osd.on_evaluated(self.now, job.run(&mut Tools::default()).into(), &mut out);
+            self.osd.on_input(self.now, Input::Done(job.run(&mut Tools::default())), &mut out);
         }
         self.perform(out);
     }
     pub(crate) fn tell(&mut self, from: Entity, epoch: Epoch, message: Message) {
         let mut out = Vec::new();
-        self.osd.on_message(self.now, from, epoch, message, &mut out);
+        self.osd.on_input(self.now, Input::Message { from, epoch, message }, &mut out);
         self.perform(out);
+    }
+    pub(crate) fn name(&mut self, client: Entity, name: Name) {
+        self.osd.on_input(self.now, Input::Named(client, name), &mut Vec::new());
     }
     pub(crate) fn wait(&mut self, ms: u64) {
         self.now = self.now + Duration::from_millis(ms);
         let mut out = Vec::new();
-        self.osd.on_tick(self.now, &mut out);
+        self.osd.on_input(self.now, Input::Tick, &mut out);
         self.perform(out);
     }
     pub(crate) fn boots(&mut self) -> Vec<Instance> {
@@ -411,6 +416,12 @@ fn an_instance_that_the_store_has_had_is_not_taken_again() {
 }
 
 /// Two members and their primary up to the point where it serves; what the second member says is the test's.
+/// A member says that it has everything up to there.
+fn logged(interval: Epoch, version: Version) -> Message {
+    let logged = vec![Logged { pg: PG, interval, version }];
+    Message::ReplicateAcks(ReplicateAcks { logged, nearly_full: false })
+}
+
 fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     let mut monitors = Monitors::of(2);
     monitors.up(0, process(0, 1));
@@ -468,7 +479,7 @@ fn a_read_without_a_lease_waits_for_one() {
         _ => None,
     });
     let (interval, version) = version.expect("the write goes to the member");
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
+    host.tell(from, epoch, logged(interval, version));
     host.sent.clear();
     read(2, epoch, &mut host);
     assert!(
@@ -519,7 +530,7 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
             _ => None,
         })
         .expect("the write went to the member");
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
+    host.tell(from, epoch, logged(interval, version));
     assert_eq!(answers(&host), 1, "when it is, the last attempt is answered");
 }
 
@@ -571,7 +582,7 @@ fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     write(1, epoch, &mut host);
     let version = Version { interval: monitors.map.pgs[&PG].since, number: 1 };
     let interval = version.interval;
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
+    host.tell(from, epoch, logged(interval, version));
     monitors.down(member);
     let now = monitors.up(member, process(member, 2));
     host.tell(MON, now, monitors.since(epoch));
@@ -1093,7 +1104,7 @@ fn a_damaged_copy_is_healed_from_another_member() {
         _ => None,
     });
     let (interval, version) = sent.expect("the write goes to the member");
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
+    host.tell(from, epoch, logged(interval, version));
     grants_a_lease(&mut host, from, epoch);
     assert!(host.store.corrupt(&crate::key::store_key(PG, &ObjectId::named("a")), 0));
     host.sent.clear();

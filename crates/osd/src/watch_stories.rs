@@ -107,7 +107,7 @@ fn who_missed_it_has_durably_lost_his_watch_before_the_notifier_hears() {
     let mut company = watched(3);
     let notify = company.notify(1000, "new");
     company.ack(ANNA, &notify, "");
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     company.wait(1500);
     assert!(company.answer(&notify).is_none(), "the removal is not durable yet");
     assert!(company.pongs(BERT).is_empty(), "nor has he lost anything");
@@ -226,7 +226,7 @@ fn a_fenced_clients_watches_go_at_once() {
 #[test]
 fn a_notify_comes_after_the_updates_before_it_and_stands_in_nobodys_way() {
     let mut company = watched(3);
-    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     let write = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
     let notify = company.notify(5000, "look");
     assert!(company.texts(ANNA).is_empty(), "what it is about may still be lost");

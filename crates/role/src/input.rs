@@ -38,3 +38,11 @@ pub enum Input {
     /// The host is about to stop the daemon.
     Stopping,
 }
+
+impl Input {
+    /// Whether it may change the role's map: it is a turn of its own then.
+    #[must_use]
+    pub const fn is_map(&self) -> bool {
+        matches!(self, Self::Message { message: Message::MapFull(_) | Message::MapDeltas(_), .. })
+    }
+}

@@ -13,9 +13,10 @@
 //! input, with the time, and what it wants done goes out as an output.
 //!
 //! Invariants a host keeps: `now` never goes back and was read after the inputs arrived; outputs
-//! are performed in order, and before the role's next turn; per pair of peers messages arrive in
-//! the order in which they were sent, and nothing of a lost connection after [`Input::Gone`];
-//! nothing of a former life of the role is handed to its next one.
+//! are performed in order, and before the role's next turn; what brings a map ([`Input::is_map`])
+//! is a turn of its own, since a turn's frames all bear the epoch of its end; per pair of peers
+//! messages arrive in the order in which they were sent, and nothing of a lost connection after
+//! [`Input::Gone`]; nothing of a former instance of the role is handed to its next one.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -36,6 +37,11 @@ pub trait Role {
     /// Takes inputs in order, and adds what is to be done to `out`. Inputs of a kind that means
     /// nothing to the role are dropped.
     fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>);
+
+    /// A turn with one input.
+    fn on_input(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        self.on_turn(now, &mut std::iter::once(input), out);
+    }
 
     /// When it next wants [`Input::Tick`]; [`Time::MAX`]: not before something else has come. To be
     /// asked again after each turn.

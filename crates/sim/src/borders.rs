@@ -2,6 +2,8 @@
 //! ([`nacre_types::borders`], `docs/faults.md`).
 
 nacre_types::borders! {
+    /// Turns of OSDs with more than one input.
+    turns_of_many,
     /// Fences that operators lifted while the instance that they had shut out went on.
     fences_lifted,
     /// Updates of such an instance that were answered after that.

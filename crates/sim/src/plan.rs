@@ -45,6 +45,8 @@ pub struct Plan {
     pub aimed: bool,
     /// Messages are lost, doubled, reordered and late.
     pub bad_network: bool,
+    /// What reaches an OSD within so many nanoseconds may be one turn of it; 0: each input is a turn.
+    pub gather_ns: u64,
     /// Log entries kept when clean, and at most.
     pub log: (usize, usize),
     /// How often groups may split.
@@ -191,6 +193,7 @@ impl Plan {
             fault_every_ns: fault_every_ms * MS,
             aimed,
             bad_network: !rng.one_in(4),
+            gather_ns: [0, 0, 50_000, 500_000, 5 * MS][seed as usize % 5],
             log: (log, log + rng.between(1, 80) as usize),
             splits: rng.below(3) as u32,
             split_filling: false,
@@ -338,6 +341,7 @@ impl Plan {
             keys: 1,
             clients: 1,
             bad_network: false,
+            gather_ns: 0,
             splits: 0,
             split_filling: false,
             grace_ms: 2000,

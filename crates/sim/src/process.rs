@@ -25,13 +25,6 @@ impl Daemon {
             Self::Osd(osd) => osd.check(),
         }
     }
-    /// A turn with one input. A tick that came too early is none.
-    pub fn on_input(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
-        if matches!(input, Input::Tick) && self.next_deadline() > now {
-            return;
-        }
-        self.on_turn(now, &mut std::iter::once(input), out);
-    }
 }
 
 impl Role for Daemon {
@@ -65,6 +58,8 @@ pub struct Process {
     pub disk: Disk,
     /// Its clock.
     pub clock: Clock,
+    /// What its next turn will have, if it gathers.
+    pub gathered: Option<Vec<Input>>,
     /// It stands still until then.
     pub busy_until: u64,
     /// Its next tick is scheduled for then.
@@ -94,6 +89,7 @@ impl Process {
             role: None,
             disk,
             clock,
+            gathered: None,
             busy_until: 0,
             wake: u64::MAX,
             slow_until: 0,
@@ -124,6 +120,7 @@ impl Process {
     /// A new life begins.
     pub fn begin(&mut self, role: Daemon) {
         self.role = Some(role);
+        self.gathered = None;
         (self.busy_until, self.wake, self.seen, self.broken) = (0, u64::MAX, Epoch::NONE, false);
         self.hang = Hang::default();
     }

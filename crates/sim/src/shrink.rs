@@ -49,6 +49,7 @@ const NAMES: &[&str] = &[
     "lifts",
     "replace",
     "moves",
+    "gather_us",
 ];
 
 impl Plan {
@@ -96,6 +97,7 @@ impl Plan {
             "lifts" => (self.fences, self.lifts) = (self.fences || yes, yes),
             "replace" => self.replace = yes,
             "moves" => self.moves = yes,
+            "gather_us" => self.gather_ns = value * 1000,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
@@ -129,6 +131,7 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         ("replace", plan.replace),
         ("moves", plan.moves),
         ("bad_network", plan.bad_network),
+        ("gather_us", plan.gather_ns > 0),
         ("split_filling", plan.split_filling),
         ("splits", plan.splits > 0),
         ("capacity_mb", plan.capacity < 1 << 40),

@@ -54,7 +54,12 @@ pub(crate) enum Event {
         who: Entity,
         life: u64,
         local: Time,
-        input: Input,
+        inputs: Vec<Input>,
+    },
+    /// An OSD's turn with what it has gathered.
+    Turn {
+        who: Entity,
+        life: u64,
     },
     /// Its disk has done something.
     Disk {
@@ -476,11 +481,12 @@ impl World {
     pub(crate) fn handle(&mut self, event: Event) {
         match event {
             Event::Input { who, life, input } => self.hand_to(who, life, input),
-            Event::StaleAct { who, life, local, input } => {
+            Event::StaleAct { who, life, local, inputs } => {
                 if self.processes[&who].life == life {
-                    self.act(who, local, input);
+                    self.act(who, local, inputs);
                 }
             }
+            Event::Turn { who, life } => self.take_turn(who, life),
             Event::Disk { who, life } => self.disk_turn(who, life),
             Event::ToClient { to, from, epoch, message } => self.hand_to_client(to, from, epoch, message),
             Event::ClientReset { client, osd } => {
@@ -651,7 +657,6 @@ impl World {
             self.schedule.push(process.busy_until, Event::Input { who, life, input });
             return;
         }
-        let local = process.clock.local(now);
         if let Input::Tick = input {
             // An earlier one was asked for since.
             if process.wake > now {
@@ -659,30 +664,78 @@ impl World {
             }
             process.wake = u64::MAX;
         }
+        if let Some(gathered) = &mut process.gathered {
+            gathered.push(input);
+            return;
+        }
+        let most = self.plan.gather_ns;
+        if most > 0 && matches!(process.role, Some(Daemon::Osd(_))) && self.rng.one_in(2) {
+            process.gathered = Some(vec![input]);
+            let wait = self.rng.below(most);
+            self.after(wait, Event::Turn { who, life });
+            return;
+        }
+        self.begin_turn(who, life, vec![input]);
+    }
+
+    /// An OSD takes what has come meanwhile, all at once.
+    fn take_turn(&mut self, who: Entity, life: u64) {
+        let now = self.now();
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if process.life != life || process.role.is_none() {
+            return;
+        }
+        if process.busy_until > now {
+            self.schedule.push(process.busy_until, Event::Turn { who, life });
+            return;
+        }
+        let inputs = process.gathered.take().expect("it gathers until its turn");
+        self.rare.turns_of_many += u64::from(inputs.len() > 1);
+        self.begin_turn(who, life, inputs);
+    }
+
+    fn begin_turn(&mut self, who: Entity, life: u64, inputs: Vec<Input>) {
+        let now = self.now();
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        let local = process.clock.local(now);
         if self.faults && self.rng.one_in(3000) {
             let pause = self.rng.between(MS, 3 * SECOND);
             process.busy_until = now + pause;
             self.note(|| format!("{who} reads its clock and stands still for {} ms", pause / MS));
-            self.after(pause, Event::StaleAct { who, life, local, input });
+            self.after(pause, Event::StaleAct { who, life, local, inputs });
             return;
         }
-        self.act(who, local, input);
+        self.act(who, local, inputs);
         if self.service_ns > 0 {
             self.process(who).busy_until = now + self.service_ns;
         }
     }
 
-    fn act(&mut self, who: Entity, local: Time, input: Input) {
+    /// What brings a map is a turn of its own, as in the real host.
+    fn act(&mut self, who: Entity, local: Time, inputs: Vec<Input>) {
+        let mut left = inputs;
+        while !left.is_empty() {
+            let maps = left.iter().position(Input::is_map);
+            let rest = left.split_off(maps.map_or(left.len(), |at| at.max(1)));
+            self.turn(who, local, std::mem::replace(&mut left, rest));
+        }
+    }
+
+    fn turn(&mut self, who: Entity, local: Time, inputs: Vec<Input>) {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &mut process.role else { return };
-        if let (Input::Tick, Daemon::Osd(osd)) = (&input, &mut *role) {
+        let early = role.next_deadline() > local;
+        let is_tick = |input: &Input| matches!(input, Input::Tick);
+        if let (true, Daemon::Osd(osd)) = (inputs.iter().any(is_tick), &mut *role) {
             let (all, used) = room(&self.plan, &mut process.disk, process.full_until > now);
             osd.on_usage(all, used);
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
         let mut outputs = Vec::new();
-        role.on_input(local, input, &mut outputs);
+        // A tick that comes too early is none.
+        let mut inputs = inputs.into_iter().filter(|input| !(early && is_tick(input)));
+        role.on_turn(local, &mut inputs, &mut outputs);
         self.perform(who, outputs);
     }
 
@@ -760,8 +813,10 @@ impl World {
             process.disk.poll(local, &mut events);
             let Some(role) = &mut process.role else { return };
             outputs = Vec::new();
-            for event in events.drain(..) {
-                role.on_input(local, Input::Store(event), &mut outputs);
+            let mut told = events.drain(..).map(Input::Store);
+            match role {
+                Daemon::Osd(osd) if self.plan.gather_ns > 0 => osd.on_turn(local, &mut told, &mut outputs),
+                _ => told.for_each(|input| role.on_input(local, input, &mut outputs)),
             }
             if outputs.is_empty() {
                 break;

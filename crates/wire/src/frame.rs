@@ -400,7 +400,7 @@ fn whole(header: Header, meta: &[u8], payload: BytesMut) -> Result<Frame, FrameE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::msg::replication::{Ping, ReplicateAck};
+    use crate::msg::replication::{Logged, Ping, ReplicateAcks};
     use nacre_types::{PgId, PoolId, Version};
 
     fn samples() -> Vec<Frame> {
@@ -408,10 +408,12 @@ mod tests {
             Frame { epoch: Epoch(7), message: Message::Ping(Ping { stamp: 42 }) },
             Frame {
                 epoch: Epoch(8),
-                message: Message::ReplicateAck(ReplicateAck {
-                    pg: PgId::replicated(PoolId(1), 3),
-                    interval: Epoch(5),
-                    version: Version { interval: Epoch(5), number: 9 },
+                message: Message::ReplicateAcks(ReplicateAcks {
+                    logged: vec![Logged {
+                        pg: PgId::replicated(PoolId(1), 3),
+                        interval: Epoch(5),
+                        version: Version { interval: Epoch(5), number: 9 },
+                    }],
                     nearly_full: false,
                 }),
             },

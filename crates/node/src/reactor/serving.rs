@@ -1,8 +1,13 @@
-//! The roles' turn: inputs in order of arrival, each role's outputs performed before its next input.
+//! The roles' turns: inputs in order of arrival, a turn's outputs performed before the role's next.
+//!
+//! An OSD is given all that is here at once, so that what it owes each peer goes in one frame; what
+//! brings a map is a turn by itself. A monitor is given one input at a time: a committed change may
+//! change its map with any of them.
 
 use super::{Node, Reactor, Waiting, submit_failure};
 use crate::any_role::AnyRole;
 use crate::clock;
+use crate::device::Blocks;
 use crate::evaluator::{self, Evaluator};
 use crate::hosted::Hosted;
 use crate::watchdog;
@@ -13,6 +18,11 @@ use nacre_store::{DeviceError, Event, StoreFailure};
 use nacre_types::{Entity, Time};
 use nacre_wire::Message;
 use rustix::io::Errno;
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+/// Operations of clients in one turn: between two it is asked whether more are wanted.
+const CLIENT_TURN: usize = 64;
 
 impl Reactor {
     /// Gives every role what is in hand. Returns whether anything happened.
@@ -49,49 +59,51 @@ impl Reactor {
             self.on_device(node, now, call, &mut outputs);
             self.perform(node, at, &mut outputs);
         }
-        for mut event in events.drain(..) {
-            any = true;
-            if let (Event::Failed(failure), Some(blocks)) = (&mut event, node.store.as_ref().and_then(Hosted::blocks))
-                && blocks.ran_out()
-            {
-                // Whatever the store made of it.
-                *failure = StoreFailure::Device(DeviceError::Os(Errno::NOSPC.raw_os_error()));
-            }
-            node.role.on_input(now, Input::Store(event), &mut outputs);
-            self.perform(node, at, &mut outputs);
-        }
-        self.store_events = events;
+        let blocks = node.store.as_ref().and_then(Hosted::blocks).cloned();
+        let mut ended = Vec::new();
         if let Some(evaluator) = &node.evaluator {
-            let mut ended = Vec::new();
             evaluator.take(&mut ended);
-            for done in ended {
-                any = true;
-                node.role.on_input(now, Input::Done(done), &mut outputs);
-                self.perform(node, at, &mut outputs);
-            }
         }
+        any |= !events.is_empty() || !ended.is_empty();
+        let told = events.drain(..).map(|event| Input::Store(as_the_disk_said(event, blocks.as_deref())));
+        let mut told = told.chain(ended.into_iter().map(Input::Done));
         self.seek_monitor(node, at, now);
         // Only what is here now: answers to it come in the next round, after the other daemons had their turn.
-        for _ in 0..node.inbox.len() {
-            let Some(waiting) = node.inbox.pop_front() else { break };
-            any |= self.give(node, at, now, waiting, &mut outputs);
-        }
-        for _ in 0..node.client_inbox.len() {
-            if !node.role.wants_client_work() {
+        let mut inbox = std::mem::take(&mut node.inbox);
+        let late = Cell::new(0);
+        loop {
+            let count = turn_length(&inbox);
+            any |= count > 0;
+            self.given += count;
+            let arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
+            self.take_turn(node, at, now, &mut told.by_ref().chain(arrived), &mut outputs);
+            if inbox.is_empty() {
                 break;
             }
-            let Some(waiting) = node.client_inbox.pop_front() else { break };
-            let watch = match &waiting.input {
-                Input::Message { from, message: Message::MetaWatch(ask), .. } => Some((*from, ask.watch)),
-                _ => None,
-            };
-            any |= self.give(node, at, now, waiting, &mut outputs);
+        }
+        drop(told);
+        self.store_events = events;
+        give_back(&mut node.inbox, inbox);
+        let mut left = node.client_inbox.len();
+        while left > 0 && node.role.wants_client_work() && node.halted.is_none() {
+            any = true;
+            // What a role says to a client that watches is owed to it from then on.
+            let watch = node.client_inbox.front().and_then(Waiting::watch);
+            let count = if node.role.takes_many() { left.min(CLIENT_TURN) } else { 1 };
+            left -= count;
+            self.given += count;
+            let mut inbox = std::mem::take(&mut node.client_inbox);
+            let mut arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
+            self.take_turn(node, at, now, &mut arrived, &mut outputs);
+            drop(arrived);
+            give_back(&mut node.client_inbox, inbox);
             if let Some((from, watch)) = watch
                 && let Some(conn) = node.links.conn(from).and_then(|id| self.conns[id].as_mut())
             {
                 conn.note_watched(watch);
             }
         }
+        self.traffic.late_dropped += late.get();
         if let AnyRole::Client(access) = &mut node.role {
             any |= access.take_calls(now);
             node.role.take_outputs(now, &mut outputs);
@@ -133,25 +145,26 @@ impl Reactor {
         }
     }
 
-    pub(super) fn give(
+    /// A turn of the role with all of these, or one with each ([`AnyRole::takes_many`]).
+    fn take_turn(
         &mut self,
         node: &mut Node,
         at: usize,
         now: Time,
-        waiting: Waiting,
+        inputs: &mut dyn Iterator<Item = Input>,
         outputs: &mut Vec<Output>,
-    ) -> bool {
-        if node.halted.is_some() {
-            return false;
+    ) {
+        if !node.role.takes_many() {
+            for input in inputs {
+                if node.halted.is_none() {
+                    node.role.on_input(now, input, outputs);
+                    self.perform(node, at, outputs);
+                }
+            }
+        } else if node.halted.is_none() {
+            node.role.on_turn(now, inputs, outputs);
+            self.perform(node, at, outputs);
         }
-        if waiting.before.is_some_and(|before| clock::now() >= before) {
-            self.traffic.late_dropped += 1;
-            return true;
-        }
-        self.given += 1;
-        node.role.on_input(now, waiting.input, outputs);
-        self.perform(node, at, outputs);
-        true
     }
 
     /// Performs outputs in order.
@@ -195,6 +208,50 @@ impl Reactor {
                     node.halt(why);
                 }
             }
+        }
+    }
+}
+
+/// How much of what has arrived is one turn: what brings a map is one by itself.
+fn turn_length(inbox: &VecDeque<Waiting>) -> usize {
+    match inbox.iter().position(|waiting| waiting.input.is_map()) {
+        Some(0) => 1,
+        Some(before) => before,
+        None => inbox.len(),
+    }
+}
+
+/// What is left of an inbox goes before what has arrived meanwhile; its memory is kept.
+fn give_back(inbox: &mut VecDeque<Waiting>, mut left: VecDeque<Waiting>) {
+    left.append(inbox);
+    *inbox = left;
+}
+
+/// Whatever the store made of it: a device that ran out of space says so.
+fn as_the_disk_said(mut event: Event, blocks: Option<&Blocks>) -> Event {
+    if let (Event::Failed(failure), Some(blocks)) = (&mut event, blocks)
+        && blocks.ran_out()
+    {
+        *failure = StoreFailure::Device(DeviceError::Os(Errno::NOSPC.raw_os_error()));
+    }
+    event
+}
+
+impl Waiting {
+    /// Its input, unless the lease on which it rests has run out.
+    fn in_time(self, late: &Cell<u64>) -> Option<Input> {
+        if self.before.is_some_and(|before| clock::now() >= before) {
+            late.set(late.get() + 1);
+            return None;
+        }
+        Some(self.input)
+    }
+
+    /// The watch of metadata that it asks for, and who does.
+    fn watch(&self) -> Option<(Entity, u64)> {
+        match &self.input {
+            Input::Message { from, message: Message::MetaWatch(ask), .. } => Some((*from, ask.watch)),
+            _ => None,
         }
     }
 }

@@ -51,7 +51,7 @@ impl Osd {
             return;
         }
         let unchecked =
-            crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAck(_));
+            crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAcks(_));
         // The holder of a lock that was taken over from somebody fenced says the epoch that has the fence.
         let needed = match &message {
             Message::OpRequest(request, _) => epoch.max(request.fence),
@@ -193,8 +193,17 @@ impl Osd {
                 self.find_busy();
                 return;
             }
+            Message::ReplicateAcks(acks) => {
+                sh.peers.says_full(from, acks.nearly_full);
+                for logged in &acks.logged {
+                    if let Some(pg) = self.pgs.get_mut(&logged.pg) {
+                        pg.on_member_logged(from, logged, sh);
+                        note(&mut self.busy, pg, sh);
+                    }
+                }
+                return;
+            }
             Message::Replicate(m, _) => m.pg,
-            Message::ReplicateAck(m) => m.pg,
             Message::ReplicateApplied(m) => m.pg,
             Message::PeerQuery(m) => m.pg,
             Message::PeerInfo(m) => m.pg,
@@ -220,7 +229,6 @@ impl Osd {
         let Some(pg) = self.pgs.get_mut(&id) else { return };
         match message {
             Message::Replicate(m, payload) => pg.on_replicate(from, m, payload, sh),
-            Message::ReplicateAck(m) => pg.on_replicate_ack(from, &m, sh),
             Message::ReplicateApplied(m) => pg.on_replicate_applied(from, &m, sh),
             Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
             Message::PeerInfo(m) => pg.on_peer_info(from, m, sh),

@@ -3,7 +3,7 @@
 use super::{Osd, Phase};
 use crate::shared::Once;
 use nacre_role::Output;
-use nacre_types::{Entity, PgId, Time};
+use nacre_types::{Entity, PgId};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, LogLine, PgReport};
 use nacre_wire::msg::replication::Ping;
@@ -39,7 +39,7 @@ impl Osd {
         }
     }
 
-    /// Tells the monitors that this daemon stops.
+    /// Tells the monitors that this daemon stops: others need not find out the slow way.
     pub(super) fn report_itself(&mut self) {
         let report = self.own_report();
         self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
@@ -62,13 +62,6 @@ impl Osd {
             itself: true,
             stalled: false,
         }
-    }
-
-    /// The host is about to stop the daemon: others need not find out the slow way.
-    pub fn on_shutdown(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.sh.now = now;
-        self.report_itself();
-        self.flush(out);
     }
 
     pub(super) fn announce(&mut self) {

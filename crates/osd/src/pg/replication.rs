@@ -4,7 +4,7 @@
 //!  client ─op▶ primary ──Replicate──▶ members, backfill targets
 //!                 │ submit                 │ submit
 //!                 ▼ Logged                 ▼ Logged
-//!  client ◀reply── once logged here and acknowledged by every acting member ◀──ReplicateAck──
+//!  client ◀reply── once logged here and acknowledged by every acting member ◀──ReplicateAcks──
 //! ```
 //! One log write carries entry and data. Updates flow without waiting for each other; they commit
 //! in order. Backfill targets get every entry, and the data of objects inside their cursor; nobody
@@ -32,7 +32,7 @@ use nacre_store::Op;
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, RequestId, SubReply, op_flag};
-use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, ReplicateApplied};
+use nacre_wire::msg::replication::{Effect, LogEntry, Logged, Replicate, ReplicateAcks, ReplicateApplied};
 use nacre_wire::{Message, Payload};
 use std::sync::Arc;
 
@@ -388,7 +388,8 @@ impl Pg {
         if !ours {
             let (pg, interval, version) = (message.pg, message.interval, message.entry.version);
             if mutant(Mutant::AckIntervalUnchecked) && self.logged().number >= version.number {
-                sh.send(from, Message::ReplicateAck(ReplicateAck { pg, interval, version, nearly_full: false }));
+                let logged = vec![Logged { pg, interval, version }];
+                sh.send(from, Message::ReplicateAcks(ReplicateAcks { logged, nearly_full: false }));
             }
             return;
         }
@@ -398,7 +399,7 @@ impl Pg {
         if entry.version <= head {
             // Again: if it is durable, the acknowledgement was lost.
             if member.logged >= entry.version {
-                self.send_ack(sh);
+                sh.ack_later(self.id());
             }
             return;
         }
@@ -554,24 +555,21 @@ impl Pg {
         }
     }
 
-    /// Acknowledges everything durable; once per wake-up and group.
-    pub(crate) fn send_ack(&mut self, sh: &mut Shared) {
-        let (pg, interval) = (self.id(), self.interval.since);
-        let Some(primary) = self.interval.acting.first().copied() else { return };
-        let Some(member) = self.member() else { return };
-        let message = ReplicateAck { pg, interval, version: member.logged, nearly_full: sh.room.is_nearly_full() };
-        sh.send(primary, Message::ReplicateAck(message));
+    /// As a member: what is durable here, and who is to hear of it.
+    pub(crate) fn logged_for_primary(&self) -> Option<(OsdId, Logged)> {
+        let Role::Member(member) = &self.role else { return None };
+        let primary = self.interval.acting.first().copied()?;
+        Some((primary, Logged { pg: self.id(), interval: self.interval.since, version: member.logged }))
     }
 
     /// A member has everything up to some version.
-    pub fn on_replicate_ack(&mut self, from: OsdId, message: &ReplicateAck, sh: &mut Shared) {
+    pub fn on_member_logged(&mut self, from: OsdId, message: &Logged, sh: &mut Shared) {
         let head = self.local.log.head();
         if !self.is_current(message.interval) {
             return;
         }
         let Some(primary) = self.primary() else { return };
         let Some(peer) = primary.peers.get_mut(&from) else { return };
-        sh.peers.says_full(from, message.nearly_full);
         let (catching, before) = (peer.catching.is_some(), peer.acked);
         Self::note_progress(peer, message.version.min(head), sh);
         let acked = peer.acked;

@@ -149,7 +149,7 @@ messages! {
     17 v 1 compat 1 WatchPong(watch::WatchPong);
 
     20 v 1 compat 1 Replicate(replication::Replicate) payload;
-    21 v 1 compat 1 ReplicateAck(replication::ReplicateAck);
+    // 21 was an acknowledgement of one group.
     22 v 1 compat 1 Ping(replication::Ping);
     23 v 2 compat 1 Pong(replication::Pong);
     24 v 1 compat 1 PeerQuery(replication::PeerQuery);
@@ -168,6 +168,7 @@ messages! {
     37 v 1 compat 1 Discard(replication::Discard);
     38 v 1 compat 1 ReplicateApplied(replication::ReplicateApplied);
     39 v 1 compat 1 Part(replication::Part);
+    40 v 1 compat 1 ReplicateAcks(replication::ReplicateAcks);
 
     50 v 1 compat 1 Subscribe(monitor::Subscribe);
     51 v 1 compat 1 MapFull(monitor::MapFull);

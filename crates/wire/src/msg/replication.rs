@@ -1,7 +1,7 @@
 //! Between OSDs: updates, heartbeats with read leases, peering, recovery.
 //!
 //! ```text
-//!  update     primary ──Replicate──▶ replica ──ReplicateAck──▶ primary
+//!  update     primary ──Replicate──▶ replica ──ReplicateAcks──▶ primary
 //!  lease      primary ──Ping──▶ replica ──Pong──▶ primary                  (per pair of OSDs, not per group)
 //!  peering    primary ──PeerQuery──▶ all who may know ──PeerInfo──▶ ; ──LogQuery──▶ best ──LogReply──▶ ;
 //!             ──Adopt──▶ acting and backfill ──AdoptAck──▶ ; then the monitors commit the activation
@@ -220,18 +220,26 @@ pub struct ReplicateApplied {
 wire_record!(ReplicateApplied version 1 compat 1 { pg, interval, version });
 
 /// Everything up to `version` is durable here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicateAck {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
     /// Which group.
     pub pg: PgId,
     /// In which interval.
     pub interval: Epoch,
     /// Up to where.
     pub version: Version,
+}
+wire_fields!(Logged { pg, interval, version });
+
+/// What became durable in a turn of the sender's, of all groups of which the receiver is the primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicateAcks {
+    /// Each group once, in order.
+    pub logged: Vec<Logged>,
     /// The sender's store is nearly full: updates that need room should be refused while they still can be.
     pub nearly_full: bool,
 }
-wire_fields!(ReplicateAck { pg, interval, version, nearly_full });
+wire_record!(ReplicateAcks version 1 compat 1 { logged, nearly_full });
 
 /// Are you there? And: grant me a read lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,7 +257,7 @@ pub struct Pong {
     pub stamp: u64,
     /// Nanoseconds; 0 grants none.
     pub lease_ns: u64,
-    /// As in [`ReplicateAck`].
+    /// As in [`ReplicateAcks`].
     pub nearly_full: bool,
     /// Bytes of updates that the receiver may have unacknowledged at the sender; 0 if it does not
     /// say (before version 2).

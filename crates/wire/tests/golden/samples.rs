@@ -22,9 +22,9 @@ use nacre_wire::msg::monitor::{
     Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, Part,
-    PeerInfo, PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
-    ReplicateApplied, ScanQuery, ScanReply, Totals, Undone,
+    Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Logged, Missing,
+    Part, PeerInfo, PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate,
+    ReplicateAcks, ReplicateApplied, ScanQuery, ScanReply, Totals, Undone,
 };
 use nacre_wire::msg::snap::{CloneInfo, SnapSet, Whole};
 use nacre_wire::msg::watch::{
@@ -368,8 +368,11 @@ fn replicate() -> Replicate {
 fn replicate_applied() -> ReplicateApplied {
     ReplicateApplied { pg: pg(), interval: Epoch(5), version: v(5, 6) }
 }
-fn replicate_ack() -> ReplicateAck {
-    ReplicateAck { pg: pg(), interval: Epoch(5), version: v(5, 6), nearly_full: true }
+fn logged() -> Logged {
+    Logged { pg: pg(), interval: Epoch(5), version: v(5, 6) }
+}
+fn replicate_acks() -> ReplicateAcks {
+    ReplicateAcks { logged: vec![logged(), Logged { version: v(5, 7), ..logged() }], nearly_full: true }
 }
 fn info() -> PgInfo {
     PgInfo {
@@ -524,7 +527,8 @@ fn replication() -> Vec<Sample> {
         value("fields Missing", missing()),
         value("record Replicate v2", replicate()),
         value("record ReplicateApplied v1", replicate_applied()),
-        value("fields ReplicateAck", replicate_ack()),
+        value("fields Logged", logged()),
+        value("record ReplicateAcks v1", replicate_acks()),
         value("record Ping v1", ping()),
         value("record Pong v3", pong()),
         value("fields PeerQuery", peer_query()),
@@ -1039,7 +1043,7 @@ fn frames() -> Vec<Sample> {
         Message::WatchPong(watch_pong()),
         Message::Replicate(replicate(), data()),
         Message::ReplicateApplied(replicate_applied()),
-        Message::ReplicateAck(replicate_ack()),
+        Message::ReplicateAcks(replicate_acks()),
         Message::Ping(ping()),
         Message::Pong(pong()),
         Message::PeerQuery(peer_query()),
