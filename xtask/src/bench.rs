@@ -4,10 +4,12 @@
 //!  others' load ─▶ disk alone ─▶ 1 monitor + 3 OSDs (processes, loopback TCP) ─▶ each scenario: objects made, measured, removed ─▶ disk alone
 //!       └──────────────┴──────────────── ratios, table, one line each in bench/history.ndjson ───────────────┘
 //! ```
-//! The disk is measured before and after, and the mean is the baseline: machines are shared. Goals
-//! are those of DESIGN §10 and the issue.
+//! The disk is measured before and after, and the mean is the baseline: machines are shared. So is
+//! the floor (`floor.rs`), before and after each scenario that has a row there. Goals are those of
+//! DESIGN §10 and the issue.
 
 use crate::cluster::{Cluster, succeeds};
+use crate::floor::{self, Floor, Times};
 use crate::machine;
 use crate::step::cargo;
 use crate::workspace::Workspace;
@@ -31,6 +33,26 @@ struct Scenario {
 
 const fn scenario(mode: &'static str, size: u64, depth: u32) -> Scenario {
     Scenario { mode, size, depth }
+}
+
+impl Scenario {
+    /// Its row of the floor.
+    fn floor_row(&self) -> Option<&'static str> {
+        match (self.mode, self.size, self.depth) {
+            ("overwrite", KIB_4, 1) => Some("overwrite-1"),
+            ("overwrite", KIB_4, 16) => Some("overwrite"),
+            ("read", KIB_4, 1) => Some("read-1"),
+            ("read", KIB_4, 16) => Some("read"),
+            ("write", KIB_4, 16) => Some("new"),
+            ("write", MIB_4, 1) => Some("large-write-1"),
+            ("write", MIB_4, 16) => Some("large-write"),
+            ("read", MIB_4, 16) => Some("large-read"),
+            _ => None,
+        }
+    }
+    fn name(&self) -> String {
+        format!("{} {} d{}", self.mode, size_text(self.size), self.depth)
+    }
 }
 
 const KIB_4: u64 = 4 << 10;
@@ -61,11 +83,24 @@ struct Extent {
     objects_small: u64,
     objects_large: u64,
     disk_seconds: f64,
+    floor_seconds: f64,
 }
-const FULL: Extent =
-    Extent { scenarios: SCENARIOS, seconds: 10.0, objects_small: 100_000, objects_large: 1024, disk_seconds: 3.0 };
-const SHORT: Extent =
-    Extent { scenarios: QUICK, seconds: 3.0, objects_small: 2_000, objects_large: 96, disk_seconds: 1.0 };
+const FULL: Extent = Extent {
+    scenarios: SCENARIOS,
+    seconds: 10.0,
+    objects_small: 100_000,
+    objects_large: 1024,
+    disk_seconds: 3.0,
+    floor_seconds: 3.0,
+};
+const SHORT: Extent = Extent {
+    scenarios: QUICK,
+    seconds: 3.0,
+    objects_small: 2_000,
+    objects_large: 96,
+    disk_seconds: 1.0,
+    floor_seconds: 1.0,
+};
 
 /// Runs the benchmarks.
 ///
@@ -75,6 +110,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if let Some(("versus", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return crate::versus::run(rest);
     }
+    if let Some(("floor", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return floor::run(rest);
+    }
     let (mut quick, mut base_port, mut dir, mut rest) = (false, 17_400_u16, None, arguments.iter());
     while let Some(argument) = rest.next() {
         let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
@@ -83,7 +121,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             "--base-port" => base_port = next()?.parse().context("--base-port takes a port number")?,
             "--dir" => dir = Some(PathBuf::from(next()?)),
             other => bail!(
-                "`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR, and `versus`"
+                "`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR, and `versus` and `floor`"
             ),
         }
     }
@@ -94,7 +132,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     crate::build()?;
     // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
     let dir = dir.unwrap_or_else(|| workspace.target.clone()).join("bench-cluster");
-    let lines = measure(&workspace.binary(), &dir, base_port, if quick { &SHORT } else { &FULL })?;
+    let floor = Floor::built(&workspace, &dir)?;
+    let lines = measure(&workspace.binary(), &floor, &dir, base_port, if quick { &SHORT } else { &FULL })?;
     let history = workspace.root.join("bench/history.ndjson");
     let mut file = fs::OpenOptions::new().append(true).create(true).open(&history).context("opening the history")?;
     for line in &lines {
@@ -104,7 +143,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<Vec<Value>> {
+fn measure(nacre: &Path, floor: &Floor, dir: &Path, base_port: u16, extent: &Extent) -> Result<Vec<Value>> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
@@ -116,7 +155,11 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
         let cluster = Cluster::start(nacre, &dir.join("cluster"), base_port, 1, 3)?;
         for scenario in extent.scenarios {
             println!("{} {} depth {} …", scenario.mode, size_text(scenario.size), scenario.depth);
-            results.push(bench(&cluster, scenario, extent)?);
+            let beside = || scenario.floor_row().map(|row| floor_beside(floor, row, scenario, extent)).transpose();
+            let before = beside()?;
+            let result = bench(&cluster, scenario, extent)?;
+            let found = before.zip(beside()?).map(|(before, after)| before.mean(after));
+            results.push((result, found));
         }
     }
     let disk_after = disk(nacre, dir, extent.disk_seconds)?;
@@ -149,7 +192,8 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
         common[key] = value.clone();
     }
     let mut lines = Vec::new();
-    for (scenario, result) in extent.scenarios.iter().zip(results) {
+    let mut multiples = Vec::new();
+    for (scenario, (result, floor)) in extent.scenarios.iter().zip(results) {
         let goal = Goal::of(scenario, &baseline, &result);
         println!("{}", row(scenario, &result, goal.as_ref()));
         let mut line = common.clone();
@@ -159,8 +203,18 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
         if let Some(goal) = goal {
             line["goal"] = json!({ "what": goal.what, "limit": goal.limit, "found": goal.found, "met": goal.is_met() });
         }
+        if let (Some(floor), Some(row), Ok(ours)) = (floor, scenario.floor_row(), floor::Figures::of(&result)) {
+            let times = floor.times(ours, scenario.depth);
+            line["floor"] = floor.json(row, times);
+            multiples.push(floor_row(scenario, &floor, times));
+        }
         lines.push(line);
     }
+    println!(
+        "\n{:<22}{:>10}{:>9}{:>9}{:>9}{:>10}{:>9}",
+        "floor in this run", "CPU µs/op", "times", "p50 µs", "times", "ops/s", "times"
+    );
+    multiples.iter().for_each(|line| println!("{line}"));
     Ok(lines)
 }
 
@@ -208,7 +262,7 @@ impl Goal {
 }
 
 fn row(scenario: &Scenario, result: &Value, goal: Option<&Goal>) -> String {
-    let name = format!("{} {} d{}", scenario.mode, size_text(scenario.size), scenario.depth);
+    let name = scenario.name();
     let number = |field: &str| result[field].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
     let copied = result["bytes_copied_per_byte"].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
     let goal = goal.map_or_else(String::new, |goal| {
@@ -223,6 +277,28 @@ fn row(scenario: &Scenario, result: &Value, goal: Option<&Goal>) -> String {
         number("p99_us"),
         number("cpu_us_per_op"),
     )
+}
+
+/// What a scenario is of the floor: each time so many times worse than it, 1 is as good.
+fn floor_row(scenario: &Scenario, floor: &floor::Figures, times: Times) -> String {
+    let (p50, times_p50) = match times.p50 {
+        Some(times) => (format!("{:.0}", floor.p50_us), format!("{times:.2}×")),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    format!(
+        "{:<22}{:>10.1}{:>9}{p50:>9}{times_p50:>9}{:>10.0}{:>9}",
+        scenario.name(),
+        floor.cpu_us,
+        format!("{:.2}×", times.cpu),
+        floor.ops_per_s,
+        format!("{:.2}×", times.rate)
+    )
+}
+
+/// The floor of a scenario, with as many objects.
+fn floor_beside(floor: &Floor, row: &str, scenario: &Scenario, extent: &Extent) -> Result<floor::Figures> {
+    let objects = if scenario.size == KIB_4 { extent.objects_small } else { extent.objects_large };
+    floor.measure(row, objects, extent.floor_seconds).context("the floor")
 }
 
 /// One measurement in a running cluster.
@@ -256,6 +332,12 @@ fn size_text(size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_scenario_has_a_row_of_the_floor() {
+        assert!(SCENARIOS.iter().chain(QUICK).all(|scenario| scenario.floor_row().is_some()));
+        assert_eq!(scenario("read", MIB_4, 1).floor_row(), None);
+    }
 
     #[test]
     fn goals_are_met_or_missed_in_their_own_direction() {

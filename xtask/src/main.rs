@@ -7,6 +7,7 @@
 //!                  ├─▶ sim       the simulator and the mutants it must catch
 //!                  ├─▶ ceph      a Ceph cluster to test with and compare with
 //!                  ├─▶ bench     figures, with their baselines
+//!                  ├─▶ floor     what the same costs when only the unavoidable is done
 //!                  ├─▶ versus/   the same client on Nacre and on Ceph
 //!                  ├─▶ calls     what calls on a file system cost, for the last and the next
 //!                  ├─▶ show/     what is claimed, tried on clusters of processes
@@ -25,6 +26,7 @@ mod ceph;
 mod chaos;
 mod cluster;
 mod dist;
+mod floor;
 mod fuzz;
 mod install;
 mod machine;
@@ -66,6 +68,12 @@ const VERBS: &[Verb] = &[
         "bench",
         "[--quick] [--base-port PORT] [--dir DIR]",
         "a cluster of processes beside the disk under it, against the goals; appends to bench/history.ndjson",
+        bench::run,
+    ),
+    (
+        "bench floor",
+        "[--only ROW]… [--seconds S] [--objects N] [--depth N] [--size BYTES] [--dir DIR] [--base-port PORT]",
+        "what replicated operations cost when only the unavoidable is done (crates/floor)",
         bench::run,
     ),
     (

@@ -11,7 +11,7 @@ const BUDGET: Duration = Duration::from_mins(40);
 
 /// Crates whose unit tests take seconds.
 const FAST: &[&str] =
-    &["nacre-types", "nacre-crush", "nacre-wire", "nacre-history", "nacre-client", "nacre-cli", "xtask"];
+    &["nacre-types", "nacre-crush", "nacre-wire", "nacre-history", "nacre-client", "nacre-floor", "nacre-cli", "xtask"];
 
 /// Steps that ran, and those that could not.
 #[derive(Default)]

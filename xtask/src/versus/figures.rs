@@ -62,6 +62,8 @@ pub struct Summary {
 #[derive(Default)]
 pub struct Figures {
     samples: BTreeMap<(Line, System), Vec<f64>>,
+    /// What the floor attains, measured beside Nacre.
+    floor: BTreeMap<Line, Vec<f64>>,
     /// In the order in which they came first.
     lines: Vec<Line>,
 }
@@ -74,18 +76,26 @@ impl Figures {
         }
         self.samples.entry((line, system)).or_default().push(value);
     }
+    /// Adds one of the floor.
+    pub fn add_floor(&mut self, line: Line, value: f64) {
+        self.floor.entry(line).or_default().push(value);
+    }
+    /// The floor's median, if it was measured.
+    pub fn floor(&self, line: Line) -> Option<f64> {
+        summary(self.floor.get(&line)?).map(|found| found.median)
+    }
+    /// How many times the floor Nacre's median is: 1 is as good, 2 is half as good.
+    pub fn times_floor(&self, line: Line) -> Option<f64> {
+        let times = line.1.ratio(self.floor(line)?, self.median(line, System::Nacre));
+        times.is_finite().then_some(times)
+    }
     /// All lines.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
     /// What was found, if anything was.
     pub fn of(&self, line: Line, system: System) -> Option<Summary> {
-        let mut all = self.samples.get(&(line, system))?.clone();
-        all.sort_by(f64::total_cmp);
-        let (min, max) = (*all.first()?, *all.last()?);
-        let middle = all.len() / 2;
-        let median = if all.len() % 2 == 1 { all[middle] } else { f64::midpoint(all[middle - 1], all[middle]) };
-        Some(Summary { median, min, max })
+        summary(self.samples.get(&(line, system))?)
     }
     /// The median; NaN, which meets no goal, without samples.
     pub fn median(&self, line: Line, system: System) -> f64 {
@@ -95,6 +105,15 @@ impl Figures {
     pub fn ratio(&self, line: Line, other: System) -> f64 {
         line.1.ratio(self.median(line, System::Nacre), self.median(line, other))
     }
+}
+
+fn summary(samples: &[f64]) -> Option<Summary> {
+    let mut all = samples.to_vec();
+    all.sort_by(f64::total_cmp);
+    let (min, max) = (*all.first()?, *all.last()?);
+    let middle = all.len() / 2;
+    let median = if all.len() % 2 == 1 { all[middle] } else { f64::midpoint(all[middle - 1], all[middle]) };
+    Some(Summary { median, min, max })
 }
 
 /// Three digits that count.
@@ -138,6 +157,20 @@ mod tests {
         figures.add(line, System::Ceph, 100.0);
         assert_eq!(figures.ratio(line, System::Ceph), 4.0, "less is better");
         assert_eq!(figures.lines(), [line]);
+    }
+
+    #[test]
+    fn the_floor_is_below_whatever_the_measure() {
+        let (cpu, rate) = (("any", Measure::Cpu), ("any", Measure::Rate));
+        let mut figures = Figures::default();
+        figures.add(cpu, System::Nacre, 120.0);
+        assert_eq!((figures.floor(cpu), figures.times_floor(cpu)), (None, None));
+        figures.add_floor(cpu, 40.0);
+        figures.add_floor(rate, 20_000.0);
+        assert_eq!((figures.floor(cpu), figures.times_floor(cpu)), (Some(40.0), Some(3.0)));
+        assert_eq!(figures.times_floor(rate), None, "Nacre has no figure");
+        figures.add(rate, System::Nacre, 5_000.0);
+        assert_eq!(figures.times_floor(rate), Some(4.0));
     }
 
     #[test]

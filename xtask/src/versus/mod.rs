@@ -18,6 +18,7 @@ mod report;
 mod rows;
 mod turn;
 
+use crate::floor::Floor;
 use crate::show::guard::{self, Guard};
 use crate::workspace::Workspace;
 use crate::{ceph, machine};
@@ -113,6 +114,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             .with_context(|| format!("port {port} is taken; --base-port names another first of {PORTS}"))?;
     }
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let floor = systems.contains(&System::Nacre).then(|| Floor::built(&workspace, &dir)).transpose()?;
     // Whatever ends this program, everything below the folder ends with it.
     let guard = Guard::start(&nacre, &dir)?;
     let free = free_gib(&dir);
@@ -140,7 +142,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
             let turn = Instant::now();
             let place = dir.join(system.name());
             let (figures, wrong) = (&mut figures, &mut wrong);
-            Turn { system, nacre: &nacre, dir: &place, base_port, extent: &extent, figures, wrong }
+            let floor = floor.as_ref().filter(|_| system == System::Nacre);
+            Turn { system, nacre: &nacre, floor, dir: &place, base_port, extent: &extent, figures, wrong }
                 .take()
                 .with_context(|| format!("the turn of {}", system.name()))?;
             // Some programs are still ending, and nothing of this turn may be there in the next.

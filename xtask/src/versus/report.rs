@@ -40,8 +40,10 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
         let part = |goal: &Goal| format!("{} | {} | {}", goal.asked, goal.found, verdict(goal.met));
         let _ = writeln!(text, "| {} | {} | {} |", plain.what, part(&plain), part(&tuned));
     }
-    text += "\n## Figures\n\nMedian (least to most) of all rounds. A ratio says how many times better Nacre's median is: below 1, Ceph is better.\n\n";
-    text += "| what | unit | Nacre | Ceph | ratio | Ceph tuned | ratio |\n|---|---|---|---|---|---|---|\n";
+    text += "\n## Figures\n\nMedian (least to most) of all rounds. A ratio says how many times better Nacre's median is: below 1, Ceph is better. \
+             The floor is what the same takes when only the unavoidable is done (bench/README.md), measured beside Nacre; \
+             the last column says how many times that Nacre is.\n\n";
+    text += "| what | unit | Nacre | Ceph | ratio | Ceph tuned | ratio | floor | of the floor |\n|---|---|---|---|---|---|---|---|---|\n";
     for line in figures.lines() {
         let cell = |system| {
             figures.of(*line, system).map_or_else(
@@ -55,8 +57,14 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
         };
         let [ours, plain, tuned] = System::ALL.map(cell);
         let (of_plain, of_tuned) = (ratio(System::Ceph), ratio(System::Tuned));
-        let _ =
-            writeln!(text, "| {} | {} | {ours} | {plain} | {of_plain} | {tuned} | {of_tuned} |", line.0, line.1.unit());
+        let floor = figures.floor(*line).map_or_else(|| "-".to_owned(), number);
+        let times = figures.times_floor(*line).map_or_else(|| "-".to_owned(), |times| format!("{}×", number(times)));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {ours} | {plain} | {of_plain} | {tuned} | {of_tuned} | {floor} | {times} |",
+            line.0,
+            line.1.unit()
+        );
     }
     if !head.wrong.is_empty() {
         text += "\n## What failed\n\n";
@@ -106,8 +114,8 @@ fn verdict(met: bool) -> &'static str {
 /// The same for a terminal.
 pub fn terminal(figures: &Figures) -> String {
     let mut text = format!(
-        "{:<58} {:<10}{:>10}{:>24}{:>10}{:>8}{:>10}{:>8}\n",
-        "median of all rounds", "", "Nacre", "least to most", "Ceph", "ratio", "tuned", "ratio"
+        "{:<58} {:<10}{:>10}{:>24}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}\n",
+        "median of all rounds", "", "Nacre", "least to most", "Ceph", "ratio", "tuned", "ratio", "floor", "times"
     );
     for line in figures.lines() {
         let ours = figures.of(*line, System::Nacre);
@@ -116,14 +124,16 @@ pub fn terminal(figures: &Figures) -> String {
         let ratio = |other| number(figures.ratio(*line, other));
         let _ = writeln!(
             text,
-            "{:<58} {:<10}{:>10}{spread:>24}{:>10}{:>8}{:>10}{:>8}",
+            "{:<58} {:<10}{:>10}{spread:>24}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}",
             line.0,
             line.1.unit(),
             median(System::Nacre),
             median(System::Ceph),
             ratio(System::Ceph),
             median(System::Tuned),
-            ratio(System::Tuned)
+            ratio(System::Tuned),
+            number(figures.floor(*line).unwrap_or(f64::NAN)),
+            number(figures.times_floor(*line).unwrap_or(f64::NAN))
         );
     }
     for (other, name) in [(System::Ceph, "Ceph at its defaults"), (System::Tuned, "Ceph tuned")] {
@@ -147,6 +157,7 @@ mod tests {
         let mut figures = Figures::default();
         figures.add(("some row", Measure::P50), System::Nacre, 100.0);
         figures.add(("some row", Measure::P50), System::Ceph, 2_400.0);
+        figures.add_floor(("some row", Measure::P50), 80.0);
         let head = Head {
             date: "today".into(),
             machine: "a machine".into(),
@@ -160,7 +171,9 @@ mod tests {
         };
         let text = markdown(&head, &rows::FULL, &figures);
         assert!(
-            text.contains("| some row | p50 µs | 100 (100 to 100) | 2,400 (2,400 to 2,400) | 24.0× | - | - |"),
+            text.contains(
+                "| some row | p50 µs | 100 (100 to 100) | 2,400 (2,400 to 2,400) | 24.0× | - | - | 80.0 | 1.25× |"
+            ),
             "{text}"
         );
         assert_eq!(text.matches("MISSED").count(), 2 * goals::against(&figures, System::Ceph).len());

@@ -12,27 +12,33 @@ pub struct Row {
     pub depth: u32,
     /// Megabytes a second say more than operations.
     pub large: bool,
+    /// Its row of the floor (`crates/floor`).
+    pub floor: Option<&'static str>,
 }
 
-const fn row(name: &'static str, depth: u32) -> Row {
-    Row { name, depth, large: false }
+const fn row(name: &'static str, depth: u32, floor: &'static str) -> Row {
+    Row { name, depth, large: false, floor: Some(floor) }
 }
-const fn large(name: &'static str, depth: u32) -> Row {
-    Row { name, depth, large: true }
+/// What reads the disk has no floor.
+const fn cold(name: &'static str, depth: u32) -> Row {
+    Row { name, depth, large: false, floor: None }
+}
+const fn large(name: &'static str, depth: u32, floor: &'static str) -> Row {
+    Row { name, depth, large: true, floor: Some(floor) }
 }
 
-pub const WRITE_1: Row = row("4 KiB write, new objects, depth 1", 1);
-pub const WRITE_16: Row = row("4 KiB write, new objects, depth 16", 16);
-pub const OVERWRITE_1: Row = row("4 KiB overwrite, depth 1", 1);
-pub const OVERWRITE_16: Row = row("4 KiB overwrite, depth 16", 16);
-pub const READ_1: Row = row("4 KiB warm read, depth 1", 1);
-pub const READ_16: Row = row("4 KiB warm read, depth 16", 16);
-pub const COLD_1: Row = row("4 KiB cold read, depth 1", 1);
-pub const COLD_16: Row = row("4 KiB cold read, depth 16", 16);
-pub const LARGE_WRITE: Row = large("4 MiB write, depth 16", 16);
-pub const LARGE_READ: Row = large("4 MiB warm read, depth 16", 16);
-pub const OMAP: Row = row("omap set, 1 key of 64 B, depth 16", 16);
-pub const CALL: Row = row("Lua class call (numops.add), depth 16", 16);
+pub const WRITE_1: Row = row("4 KiB write, new objects, depth 1", 1, "new-1");
+pub const WRITE_16: Row = row("4 KiB write, new objects, depth 16", 16, "new");
+pub const OVERWRITE_1: Row = row("4 KiB overwrite, depth 1", 1, "overwrite-1");
+pub const OVERWRITE_16: Row = row("4 KiB overwrite, depth 16", 16, "overwrite");
+pub const READ_1: Row = row("4 KiB warm read, depth 1", 1, "read-1");
+pub const READ_16: Row = row("4 KiB warm read, depth 16", 16, "read");
+pub const COLD_1: Row = cold("4 KiB cold read, depth 1", 1);
+pub const COLD_16: Row = cold("4 KiB cold read, depth 16", 16);
+pub const LARGE_WRITE: Row = large("4 MiB write, depth 16", 16, "large-write");
+pub const LARGE_READ: Row = large("4 MiB warm read, depth 16", 16, "large-read");
+pub const OMAP: Row = row("omap set, 1 key of 64 B, depth 16", 16, "omap");
+pub const CALL: Row = row("Lua class call (numops.add), depth 16", 16, "call");
 
 impl Row {
     /// How much.
@@ -98,6 +104,8 @@ pub struct Extent {
     pub settle: f64,
     /// Of each of the disk's three.
     pub disk_seconds: f64,
+    /// Of the floor beside a workload of Nacre's.
+    pub floor_seconds: f64,
     /// 4 KiB objects that are overwritten and read warm.
     pub small: u64,
     /// 4 KiB objects that are read cold, at depth 1 and at 16.
@@ -117,6 +125,7 @@ pub const FULL: Extent = Extent {
     seconds: 3.0,
     settle: 1.0,
     disk_seconds: 0.7,
+    floor_seconds: 1.5,
     small: 5_000,
     cold: [2_000, 4_000],
     large: 64,
@@ -130,6 +139,7 @@ pub const QUICK: Extent = Extent {
     seconds: 1.0,
     settle: 0.3,
     disk_seconds: 0.3,
+    floor_seconds: 0.3,
     small: 500,
     cold: [200, 400],
     large: 16,

@@ -13,6 +13,7 @@ use super::rows::{self, Extent, Row};
 use crate::bench::disk;
 use crate::bounded;
 use crate::calls::{Calls, Disk, Mounted};
+use crate::floor::Floor;
 use crate::show::costs;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -45,6 +46,8 @@ pub struct Turn<'a> {
     pub system: System,
     /// The program.
     pub nacre: &'a Path,
+    /// The floor, which is measured beside Nacre's workloads.
+    pub floor: Option<&'a Floor>,
     /// A folder of its own that does not exist.
     pub dir: &'a Path,
     /// The first of Nacre's ports.
@@ -228,6 +231,23 @@ impl Turn<'_> {
         self.workload(cluster, row, &[&common[..], &timing, arguments].concat());
     }
 
+    /// The floor of a workload that has just been measured; only beside Nacre.
+    fn floor(&mut self, row: Row) -> Result<()> {
+        let Some((floor, name)) = self.floor.zip(row.floor) else { return Ok(()) };
+        let objects = if matches!(row, rows::OMAP | rows::CALL) { self.extent.few } else { self.extent.small };
+        let found = floor.measure(name, objects, self.extent.floor_seconds)?;
+        let rate = if row.large { found.mb_per_s } else { found.ops_per_s };
+        let mut all = vec![(row.rate(), rate), (row.cpu(), found.cpu_us)];
+        if row.depth == 1 {
+            // Deeper, it is the rate once more.
+            all.insert(1, (row.p50(), found.p50_us));
+        }
+        let shown: Vec<String> = all.iter().map(|(line, value)| said((line.1, *value))).collect();
+        println!("  {:<6} {:<60} {}", "floor", row.name, shown.join("  "));
+        all.into_iter().for_each(|(line, value)| self.figures.add_floor(line, value));
+        Ok(())
+    }
+
     /// The library's class: installed where that is possible, sent along with every call where it is not.
     fn call(&mut self, cluster: &Cluster) {
         let row = rows::CALL;
@@ -269,6 +289,7 @@ impl Turn<'_> {
         if unanswered(&found) > 0 {
             println!("    {} operations were given up without an answer", unanswered(&found));
         }
+        self.attempt("the floor", |turn| turn.floor(row));
     }
 
     fn found(&mut self, line: Line, value: f64) {
