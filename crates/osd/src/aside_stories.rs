@@ -178,7 +178,7 @@ fn who_starts_over_holds_nothing() {
     let refused = company.await_answer(&write);
     assert!(matches!(refused, Err(OpFailure::Full {})), "it had waited for room: {refused:?}");
     // It hears of nothing, until the log does not say what it missed.
-    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.effects.is_empty());
+    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
     for _ in 0..20 {
         let write = company.send("b", vec![SubOp::WriteFull { length: 1 }], b"y", op_flag::FULL_OK);
         company.await_answer(&write).expect("two are enough");

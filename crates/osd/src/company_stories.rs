@@ -555,7 +555,7 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     company.wait(500);
     assert!(!company.acting().contains(&spare), "it is to be backfilled");
     // Only what goes to the target comes without data: the object lies beyond its cursor.
-    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.effects.is_empty());
+    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
     company.write("object-7", b"3").expect("the others have it");
     company.lose = |_| false;
     company.write("object-8", b"4").expect("and go on");
@@ -876,7 +876,7 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
     // What lies beyond the cursor goes to the target without data. It is lost, and what follows is of no use to it.
     company.lose = |message| match message {
         Message::Push(push, _) => push.object.name.as_bytes() == b"blocker",
-        Message::Replicate(update, _) => update.effects.is_empty(),
+        Message::Replicate(update, _) => update.updates[0].entry_only,
         _ => false,
     };
     company.write(&last, b"3").expect("the others have it");

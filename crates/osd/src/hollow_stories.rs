@@ -383,7 +383,7 @@ fn a_cursor_of_before_the_target_started_over_does_not_count() {
     // It does not hear of an update, and the log does not say for long what it missed.
     company.lose = |message| match message {
         Message::Push(push, _) => push.object.name.as_bytes() == b"object-7",
-        Message::Replicate(update, _) => update.effects.is_empty(),
+        Message::Replicate(update, _) => update.updates[0].entry_only,
         _ => false,
     };
     company.write(&names[39], b"3").expect("the others have it");

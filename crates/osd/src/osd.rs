@@ -594,6 +594,7 @@ impl Osd {
             let complaints = std::mem::take(&mut self.sh.programs.runtime.complaints);
             self.complain(complaints);
         }
+        self.sh.send_updates(None);
         self.send_acks();
         self.share_room();
         self.tick_due = self.next_deadline();

@@ -10,6 +10,7 @@ use nacre_store::{Op, Read, Token, Transaction};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, OpReply, RequestId};
 use nacre_wire::msg::monitor::Severity;
+use nacre_wire::msg::replication::{ReplicaUpdate, Replicate};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::collections::VecDeque;
 
@@ -22,6 +23,19 @@ pub struct Once(pub String);
 pub const fn refusal(request: RequestId, attempt: u32, failure: OpFailure) -> OpReply {
     OpReply { request, failure: Some(failure), version: Version::NONE, results: Vec::new(), attempt }
 }
+
+/// Updates for one replica.
+#[derive(Debug)]
+struct Outgoing {
+    to: OsdId,
+    updates: Vec<ReplicaUpdate>,
+    payload: Payload,
+    /// What they take, about.
+    bytes: usize,
+}
+
+/// Updates of so many bytes, and the one that reaches that, are one message.
+const UPDATES_BYTES: usize = 256 << 10;
 
 /// See the module head.
 #[derive(Debug)]
@@ -56,6 +70,8 @@ pub struct Shared {
     pub blocked_load: std::collections::BTreeMap<PgId, (usize, u64)>,
     /// Lines for the cluster log, sent with the next beacon.
     pub log: Vec<(Severity, String, Once)>,
+    /// Updates that this turn has ordered, for each replica, with their data.
+    updates: Vec<Outgoing>,
     /// Groups that owe their primary an acknowledgement.
     pub acks: Vec<PgId>,
     /// What is left of our own store.
@@ -192,6 +208,7 @@ impl Shared {
             notify_load: (0, 0),
             blocked_load: std::collections::BTreeMap::new(),
             log: Vec::new(),
+            updates: Vec::new(),
             acks: Vec::new(),
             room: Default::default(),
             under_way: Default::default(),
@@ -264,12 +281,39 @@ impl Shared {
     /// Sends to an OSD.
     pub fn send(&mut self, to: OsdId, message: Message) {
         assert!(to != self.me(), "an OSD has nothing to say to itself");
+        self.send_updates(Some(to));
         if let Some(parts) = crate::parts::split(&message, self.config.limits.message_bytes) {
             let part = |part| Output::Send { to: Entity::Osd(to), message: Message::Part(part), before: None };
             self.out.extend(parts.into_iter().map(part));
             return;
         }
         self.out.push(Output::Send { to: Entity::Osd(to), message, before: None });
+    }
+
+    /// Sends an update to a replica at the end of the turn, with what else is ordered in it.
+    pub fn update_later(&mut self, to: OsdId, update: ReplicaUpdate, payload: Payload) {
+        let small = nacre_object::evaluate::small_bytes(&update.effects);
+        let bytes = update.entry.as_bytes().len() + small + nacre_wire::msg::payload_len(&payload);
+        let at = self.updates.iter().position(|outgoing| outgoing.to == to).unwrap_or_else(|| {
+            self.updates.push(Outgoing { to, updates: Vec::new(), payload: Payload::new(), bytes: 0 });
+            self.updates.len() - 1
+        });
+        let outgoing = &mut self.updates[at];
+        outgoing.updates.push(update);
+        outgoing.payload.extend(payload);
+        outgoing.bytes += bytes;
+        if outgoing.bytes >= UPDATES_BYTES {
+            self.send_updates(Some(to));
+        }
+    }
+    /// Sends what updates wait, for this replica or for all: before anything else goes to it.
+    pub fn send_updates(&mut self, only: Option<OsdId>) {
+        for Outgoing { to, updates, payload, .. } in
+            self.updates.extract_if(.., |outgoing| only.is_none_or(|to| to == outgoing.to))
+        {
+            let message = Message::Replicate(Replicate { updates }, payload);
+            self.out.push(Output::Send { to: Entity::Osd(to), message, before: None });
+        }
     }
 
     /// Sends to a client, before a deadline if there is one.

@@ -265,7 +265,9 @@ fn an_orphan_is_nobodys_snapshot_and_is_replaced_or_removed() {
         company.write("a", b"one").expect("written");
         let monday = snapshot(&mut company, "monday");
         company.lose = |message| match message {
-            Message::Replicate(update, _) => !update.effects.iter().any(|e| matches!(e, Effect::CloneFrom { .. })),
+            Message::Replicate(update, _) => {
+                !update.updates[0].effects.iter().any(|e| matches!(e, Effect::CloneFrom { .. }))
+            }
             _ => false,
         };
         let lost = company.request(ClientId(8), "a", vec![SubOp::WriteFull { length: 3 }], 0);

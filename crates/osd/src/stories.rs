@@ -14,10 +14,10 @@ use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool}
 use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, Dedup, LogEntry, LogReply, Logged, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, ProgressAck,
-    Push, PushAck, ReplicateAcks, ScanReply, Totals,
+    Adopt, AdoptAck, Dedup, LogReply, Logged, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, ProgressAck, Push,
+    PushAck, ReplicateAcks, ScanReply, Totals,
 };
-use nacre_wire::{Message, Payload, Wire};
+use nacre_wire::{Message, Payload, Record, RecordFields, Wire};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,6 +144,11 @@ impl Host {
             let mut done = Vec::new();
             for output in out.drain(..) {
                 match output {
+                    // Each by itself, so that stories can lose one of them.
+                    Output::Send { to, message: Message::Replicate(updates, payload), .. } => {
+                        let alone = updates.split(payload).into_iter();
+                        self.sent.extend(alone.map(|(update, data)| (to, Message::Replicate(update, data))));
+                    }
                     Output::Send { to, message, .. } => self.sent.push((to, message)),
                     Output::SendMon { message } => self.to_mon.push(message),
                     Output::Submit { transaction, token } => {
@@ -416,6 +421,14 @@ fn an_instance_that_the_store_has_had_is_not_taken_again() {
 }
 
 /// Two members and their primary up to the point where it serves; what the second member says is the test's.
+/// The update that makes object `a`, of one byte, the only one of its group.
+fn first_of_a(version: Version) -> Record {
+    let request = RequestId { client: ClientId(8), instance: Instance(1), sequence: 1 };
+    let totals = Totals { objects: 1, bytes: 1, estimated: false };
+    let fields = RecordFields { version, request, answered_below: 1, totals, ..RecordFields::default() };
+    Record::new(RecordFields { object: ObjectId::named("a"), ..fields })
+}
+
 /// A member says that it has everything up to there.
 fn logged(interval: Epoch, version: Version) -> Message {
     let logged = vec![Logged { pg: PG, interval, version }];
@@ -475,7 +488,7 @@ fn a_read_without_a_lease_waits_for_one() {
     write(1, epoch, &mut host);
     let updates = host.sent_to(member);
     let version = updates.iter().find_map(|message| match message {
-        Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+        Message::Replicate(update, _) => Some((update.updates[0].interval, update.updates[0].entry.version())),
         _ => None,
     });
     let (interval, version) = version.expect("the write goes to the member");
@@ -526,7 +539,7 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
         .sent
         .iter()
         .find_map(|(_, message)| match message {
-            Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+            Message::Replicate(update, _) => Some((update.updates[0].interval, update.updates[0].entry.version())),
             _ => None,
         })
         .expect("the write went to the member");
@@ -692,17 +705,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         epoch,
         Message::PeerInfo(PeerInfo { pg: PG, interval, info: has, lease_left_ns: 0, logged_max: 0 }),
     );
-    let entry = LogEntry {
-        version,
-        prior: Version::NONE,
-        deleted: false,
-        object: ObjectId::named("a"),
-        request: RequestId { client: ClientId(8), instance: Instance(1), sequence: 1 },
-        answered_below: 1,
-        results: Vec::new(),
-        totals: Totals { objects: 1, bytes: 1, estimated: false },
-    };
-    let entries = vec![entry.into()];
+    let entries = vec![first_of_a(version)];
     let log = LogReply {
         pg: PG,
         interval,
@@ -816,7 +819,7 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
 
 /// Whoever was brought up to date with this log becomes primary of three who all answer: the host,
 /// the epoch, the interval, and the other two.
-fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
+fn primary_with_log(tail: Version, head: Version, entries: Vec<Record>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
         monitors.up(osd, process(osd, 1));
@@ -856,7 +859,7 @@ fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -
 #[test]
 fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_with_that() {
     let old = |number| Version { interval: Epoch(3), number };
-    let entry = |version| crate::pg::testing::entry("a", Version::NONE, version).into();
+    let entry = |version| crate::pg::testing::entry("a", Version::NONE, version);
     let (mut host, after, interval, [second, third]) = primary_with_log(old(1), old(9), vec![entry(old(2))]);
     let (tail, new) = (old(5), Version { interval: Epoch(4), number: 10 });
     for (osd, head, spans) in [(second, new, vec![tail, new]), (third, old(7), vec![old(7)])] {
@@ -886,8 +889,8 @@ fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_wi
 #[test]
 fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     let number = |number| Version { interval: Epoch(3), number };
-    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n)).into();
-    let entries: Vec<Arc<LogEntry>> = (1..=9).map(entry).collect();
+    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n));
+    let entries: Vec<Record> = (1..=9).map(entry).collect();
     let (mut host, after, interval, [second, third]) = primary_with_log(number(5), number(9), entries[5..].to_vec());
     for (osd, head) in [(second, 9), (third, 3)] {
         let spans = vec![number(head)];
@@ -929,7 +932,7 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     let local = &host.osd.pgs().find(|pg| pg.id() == PG).expect("it is there").local;
     assert_eq!((local.log.tail(), local.log.entries().len()), (Version::NONE, 9));
     assert!(local.missing.is_empty(), "its objects were there already");
-    assert!(matches!(local.dedup.seen(&entries[1].request), crate::pg::dedup::Seen::Done(_)));
+    assert!(matches!(local.dedup.seen(&entries[1].request()), crate::pg::dedup::Seen::Done(_)));
 }
 
 /// A primary that serves alone for a member that is being brought up to date and is complete but for this cursor.
@@ -1100,7 +1103,7 @@ fn a_damaged_copy_is_healed_from_another_member() {
     write(1, epoch, &mut host);
     let updates = host.sent_to(member);
     let sent = updates.iter().find_map(|message| match message {
-        Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+        Message::Replicate(update, _) => Some((update.updates[0].interval, update.updates[0].entry.version())),
         _ => None,
     });
     let (interval, version) = sent.expect("the write goes to the member");
@@ -1151,16 +1154,7 @@ fn an_activation_waits_for_the_old_primarys_leases() {
         from: Version::NONE,
         tail: Version::NONE,
         head,
-        entries: vec![Arc::new(LogEntry {
-            version: head,
-            prior: Version::NONE,
-            deleted: false,
-            object: ObjectId::named("a"),
-            request: RequestId { client: ClientId(8), instance: Instance(1), sequence: 1 },
-            answered_below: 1,
-            results: Vec::new(),
-            totals: Totals { objects: 1, bytes: 1, ..Totals::default() },
-        })],
+        entries: vec![first_of_a(head)],
         dedup: Dedup::default(),
         totals: Totals::default(),
     };

@@ -92,7 +92,7 @@ impl World {
             let Some(member) = home(osd) else { continue };
             let head = member.local.log.head();
             let has = (head.interval == version.interval && head >= version)
-                || member.local.log.entries().iter().any(|entry| entry.version == version);
+                || member.local.log.entries().iter().any(|entry| entry.version() == version);
             // Who has not left the interval since has it in memory at the least. One that lost
             // power since it said so and has no instance yet still names the interval on its disk
             // (seed 146).

@@ -80,10 +80,10 @@ impl World {
         let (Some(ours), Some(theirs)) = (self.versions(primary, pg), self.versions(member, pg)) else { return };
         let (first, second) = (self.group(primary, pg).expect("it leads"), self.group(member, pg).expect("it follows"));
         let head = second.local.log.head();
-        let under_way: BTreeSet<&ObjectId> = first.local.log.after(head).map(|entry| &entry.object).collect();
+        let under_way: BTreeSet<&ObjectId> = first.local.log.after(head).map(|entry| entry.object()).collect();
         // A clone that undone updates made stays with them until their object is brought (seed 4213).
         let is_undone = |group: &Pg, object: &ObjectId| {
-            group.local.undone.values().any(|undone| undone.entries.iter().any(|entry| entry.object == *object))
+            group.local.undone.values().any(|undone| undone.entries.iter().any(|entry| entry.object() == object))
         };
         let known = |group: &Pg, object: &ObjectId| {
             !group.local.missing.contains_key(object) && group.local.inside_cursor(object) && !is_undone(group, object)

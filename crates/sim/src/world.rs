@@ -26,6 +26,7 @@ use nacre_role::{Input, Output, Role as _, Tools};
 use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, OsdId, PgId, Time};
 use nacre_wire::map::{Address, Capability, Change};
 use nacre_wire::msg::monitor::Command;
+use nacre_wire::msg::replication::ReplicateAcks;
 use nacre_wire::{Message, Payload};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -1075,7 +1076,26 @@ impl World {
         }
     }
 
+    /// What has several things to say is sent as it is, or each by itself, so that any of them may be
+    /// lost and come at any time.
     pub(crate) fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
+        match message {
+            Message::Replicate(updates, payload) if updates.updates.len() > 1 && self.rng.one_in(2) => {
+                for (update, data) in updates.split(payload) {
+                    self.send_whole(from, to, epoch, Message::Replicate(update, data));
+                }
+            }
+            Message::ReplicateAcks(ReplicateAcks { logged, nearly_full }) if logged.len() > 1 && self.rng.one_in(2) => {
+                for one in logged {
+                    let acks = ReplicateAcks { logged: vec![one], nearly_full };
+                    self.send_whole(from, to, epoch, Message::ReplicateAcks(acks));
+                }
+            }
+            message => self.send_whole(from, to, epoch, message),
+        }
+    }
+
+    fn send_whole(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         let bad = self.faults && self.plan.bad_network;
         let now = self.now();
         if matches!((from, to), (Entity::Mon(_), Entity::Osd(_))) {

@@ -3,6 +3,7 @@
 //! * [`codec`]: values as bytes and back; versioned records;
 //! * [`measure`]: how long a value's bytes are, and whether a reader takes them;
 //! * [`frame`]: messages on a byte stream, checksummed, payload uncopied;
+//! * [`record`]: an update of an object, as members, their logs and resends have it;
 //! * [`msg`]: the messages;
 //! * [`fs`]: what a file system consists of;
 //! * [`map`]: the cluster map, its deltas, and the placement derived from them;
@@ -21,9 +22,11 @@ pub mod map;
 pub mod measure;
 pub mod meta;
 pub mod msg;
+pub mod record;
 
 pub use codec::{Malformed, Wire};
 pub use frame::{Frame, FrameError, FrameReader, META_LEN_MAX, PAYLOAD_LEN_MAX, checksum};
 pub use map::{ClusterMap, MapDelta};
 pub use measure::Measure;
 pub use msg::{Message, Payload};
+pub use record::{Record, RecordFields};

@@ -5,9 +5,10 @@ use crate::key;
 use crate::pg::Pg;
 use crate::pg::copy::Copies;
 use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
+use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::monitor::Led;
-use nacre_wire::msg::replication::{Ping, Pong};
+use nacre_wire::msg::replication::{Ping, Pong, ReplicaUpdate, Replicate};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::time::Duration;
 
@@ -166,6 +167,9 @@ impl Osd {
             }
             return;
         }
+        if let Message::Replicate(Replicate { updates }, payload) = message {
+            return self.on_updates(from, updates, payload);
+        }
         let sh = &mut self.sh;
         let id = match &message {
             Message::Ping(ping) => {
@@ -203,7 +207,6 @@ impl Osd {
                 }
                 return;
             }
-            Message::Replicate(m, _) => m.pg,
             Message::ReplicateApplied(m) => m.pg,
             Message::PeerQuery(m) => m.pg,
             Message::PeerInfo(m) => m.pg,
@@ -228,7 +231,6 @@ impl Osd {
         }
         let Some(pg) = self.pgs.get_mut(&id) else { return };
         match message {
-            Message::Replicate(m, payload) => pg.on_replicate(from, m, payload, sh),
             Message::ReplicateApplied(m) => pg.on_replicate_applied(from, &m, sh),
             Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
             Message::PeerInfo(m) => pg.on_peer_info(from, m, sh),
@@ -247,6 +249,18 @@ impl Osd {
             _ => {}
         }
         note(&mut self.busy, pg, sh);
+    }
+
+    /// What a primary ordered in one turn.
+    fn on_updates(&mut self, from: OsdId, updates: Vec<ReplicaUpdate>, payload: Payload) {
+        let mut payload = PayloadCursor::new(payload);
+        for update in updates {
+            // A sender whose lengths do not fit is not understood from there on; it sends again.
+            let Ok(data) = payload.take(usize::try_from(update.payload).unwrap_or(usize::MAX)) else { return };
+            let Some(pg) = self.pgs.get_mut(&update.pg) else { continue };
+            pg.on_replicate(from, update, data, &mut self.sh);
+            note(&mut self.busy, pg, &mut self.sh);
+        }
     }
 
     pub(super) fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {

@@ -17,8 +17,8 @@ use super::{Pg, Role, peering::PeerState};
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Version};
-use nacre_wire::msg::replication::Replicate;
-use nacre_wire::{Message, Payload};
+use nacre_wire::Payload;
+use nacre_wire::msg::replication::ReplicaUpdate;
 
 /// Entries that are sent again at one time.
 const ENTRIES_MAX: usize = 4096;
@@ -58,9 +58,19 @@ impl Pg {
         let peer = self.primary().and_then(|primary| primary.peers.get_mut(&to)).expect("just seen");
         entries.iter().for_each(|entry| peer.gets_without_data(entry));
         for entry in entries.into_iter().take(ENTRIES_MAX) {
-            let message =
-                Replicate { pg, interval, entry, effects: Vec::new(), committed, trim, tell_applied: false, takes: 0 };
-            sh.send(to, Message::Replicate(message, Payload::new()));
+            let update = ReplicaUpdate {
+                pg,
+                interval,
+                entry,
+                effects: Vec::new(),
+                entry_only: true,
+                payload: 0,
+                committed,
+                trim,
+                tell_applied: false,
+                takes: 0,
+            };
+            sh.update_later(to, update, Payload::new());
         }
     }
 
@@ -70,7 +80,7 @@ impl Pg {
     pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
         let Self { role: Role::Primary(primary), interval, .. } = self else { return };
         for (osd, peer) in &mut primary.peers {
-            if update.entry.deleted || update.is_anew_at(*osd, &interval.acting) {
+            if update.entry.deleted() || update.is_anew_at(*osd, &interval.acting) {
                 peer.missing.swap_remove(&update.object);
             } else if let Some(missing) = peer.missing.get_mut(&update.object) {
                 missing.need = update.version;

@@ -14,7 +14,7 @@ impl Pg {
         let id = self.id();
         self.local.check();
         let seed = |object| key::seed(key::hash(object), self.local.pg_num);
-        let newest = self.local.log.entries().back().map(|entry| &entry.object);
+        let newest = self.local.log.entries().back().map(|entry| entry.object());
         let noted = self.local.missing.keys().chain(self.local.lost.keys()).chain(self.local.undone.keys());
         for object in noted.chain(newest) {
             assert_eq!(seed(object), id.seed, "{id}: {object} is another group's");

@@ -30,12 +30,12 @@
 //! has no reading yet is given one and asks again (`OpFailure::Undated`), but only in groups that
 //! have forgotten somebody. A horizon is never stored or sent; that there is one is both.
 
-use super::log::results_bytes;
+use super::log::entry_bytes;
 use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
+use nacre_wire::Record;
 use nacre_wire::msg::client::{RequestId, SubReply};
-use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry};
+use nacre_wire::msg::replication::{ClientMark, Dedup};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// What is known of a request.
 #[derive(Debug, PartialEq)]
@@ -53,61 +53,34 @@ pub enum Seen<'a> {
 /// An operation that was executed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
-    memory: Memory,
-    /// It has a stored record of its own, besides the log entry it may still have.
+    /// Its update.
+    record: Record,
+    /// The record is stored by itself, besides the log entry that there may still be.
     stored: bool,
 }
 
-/// Where what is known of it is.
-#[derive(Clone, Debug, PartialEq)]
-enum Memory {
-    /// In its log entry, which the log holds or held.
-    Entry(Arc<LogEntry>),
-    /// In a record. A box: most are entries, and each goes through its client's map.
-    Record(Box<DedupRecord>),
-}
-
 impl Done {
-    /// Its update.
+    /// Its update's version.
     #[must_use]
     pub fn version(&self) -> Version {
-        match &self.memory {
-            Memory::Entry(entry) => entry.version,
-            Memory::Record(record) => record.version,
-        }
+        self.record.version()
     }
     /// What it returned.
     #[must_use]
-    pub fn results(&self) -> &[SubReply] {
-        match &self.memory {
-            Memory::Entry(entry) => &entry.results,
-            Memory::Record(record) => &record.results,
-        }
+    pub fn results(&self) -> Vec<SubReply> {
+        self.record.results()
     }
     /// About what its record takes.
     fn bytes(&self) -> usize {
-        let object = self.object();
-        let names = object.namespace.as_bytes().len() + object.key.as_bytes().len() + object.name.as_bytes().len();
-        192 + names + results_bytes(self.results())
+        entry_bytes(&self.record)
     }
     fn object(&self) -> &ObjectId {
-        match &self.memory {
-            Memory::Entry(entry) => &entry.object,
-            Memory::Record(record) => &record.object,
-        }
+        self.record.object()
     }
     /// As it is kept when the log has forgotten it.
     #[must_use]
-    pub fn record(&self) -> DedupRecord {
-        match &self.memory {
-            Memory::Entry(entry) => DedupRecord {
-                request: entry.request,
-                version: entry.version,
-                object: entry.object.clone(),
-                results: entry.results.clone(),
-            },
-            Memory::Record(record) => DedupRecord::clone(record),
-        }
+    pub const fn record(&self) -> &Record {
+        &self.record
     }
 }
 
@@ -142,8 +115,9 @@ impl Client {
         gone
     }
 
-    fn remember(&mut self, sequence: u64, memory: Memory, stored: bool, bytes: &mut usize) {
-        let former = self.done.insert(sequence, Done { memory, stored }).filter(|former| former.stored);
+    fn remember(&mut self, record: Record, stored: bool, bytes: &mut usize) {
+        let sequence = record.request().sequence;
+        let former = self.done.insert(sequence, Done { record, stored }).filter(|former| former.stored);
         if stored || former.is_some() {
             let done = self.done.get_mut(&sequence).expect("just put in");
             done.stored = true;
@@ -180,7 +154,7 @@ pub struct DedupTable {
 
 impl DedupTable {
     /// From records and marks, which are loaded or adopted now, and the log.
-    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Arc<LogEntry>>, now: Time) -> Self {
+    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Record>, now: Time) -> Self {
         let mut table = Self { horizon: old.forgot.then_some(now), ..Self::default() };
         // Each of them may have been forgotten once and be here again.
         let from = if old.forgot { u64::MAX } else { 0 };
@@ -192,10 +166,11 @@ impl DedupTable {
             client.below = client.below.max(below.sequence);
         }
         for record in old.records {
-            let client = table.clients.entry((record.request.client, record.request.instance)).or_default();
-            (client.last, client.seen) = (client.last.max(record.version), now);
+            let request = record.request();
+            let client = table.clients.entry((request.client, request.instance)).or_default();
+            (client.last, client.seen) = (client.last.max(record.version()), now);
             (client.from, client.gap) = (from, now);
-            client.remember(record.request.sequence, Memory::Record(Box::new(record)), true, &mut table.bytes);
+            client.remember(record, true, &mut table.bytes);
         }
         for entry in log {
             table.on_entry(entry, now);
@@ -301,19 +276,20 @@ impl DedupTable {
     /// Remembers an update that came here now.
     ///
     /// Returns the sequence numbers that it confirms and that have stored records to be removed.
-    pub fn on_entry(&mut self, entry: &Arc<LogEntry>, now: Time) -> Vec<u64> {
+    pub fn on_entry(&mut self, entry: &Record, now: Time) -> Vec<u64> {
         // The primary's own updates: nobody asked, nobody asks again.
-        if entry.request.sequence == 0 {
+        let request = entry.request();
+        if request.sequence == 0 {
             return Vec::new();
         }
-        let who = (entry.request.client, entry.request.instance);
+        let who = (request.client, request.instance);
         let client = self.clients.entry(who).or_insert_with(|| {
             let from = if self.horizon.is_some() { u64::MAX } else { 0 };
             Client { from, gap: self.horizon.unwrap_or_default(), ..Client::default() }
         });
-        (client.last, client.seen) = (client.last.max(entry.version), client.seen.max(now));
-        client.remember(entry.request.sequence, Memory::Entry(entry.clone()), false, &mut self.bytes);
-        client.confirm(entry.answered_below, &mut self.bytes)
+        (client.last, client.seen) = (client.last.max(entry.version()), client.seen.max(now));
+        client.remember(entry.clone(), false, &mut self.bytes);
+        client.confirm(entry.answered_below(), &mut self.bytes)
     }
 
     /// Of more than so many bytes of records forgets the oldest, and says which, with their
@@ -376,11 +352,12 @@ impl DedupTable {
     }
 
     /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
-    pub fn forget(&mut self, entry: &LogEntry) {
-        if let Some(client) = self.clients.get_mut(&(entry.request.client, entry.request.instance))
-            && client.done.get(&entry.request.sequence).is_some_and(|done| done.version() == entry.version)
+    pub fn forget(&mut self, entry: &Record) {
+        let request = entry.request();
+        if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
+            && client.done.get(&request.sequence).is_some_and(|done| done.version() == entry.version())
         {
-            let done = client.done.remove(&entry.request.sequence).expect("just seen");
+            let done = client.done.remove(&request.sequence).expect("just seen");
             self.bytes -= if done.stored { done.bytes() } else { 0 };
         }
     }
@@ -389,7 +366,7 @@ impl DedupTable {
     #[must_use]
     pub fn beyond(&self, tail: Version) -> Dedup {
         let done = self.clients.values().flat_map(|client| client.done.values());
-        let records = done.filter(|done| done.stored || done.version() <= tail).map(Done::record);
+        let records = done.filter(|done| done.stored || done.version() <= tail).map(|done| done.record.clone());
         let marks = self.clients.iter().map(|((client, instance), state)| ClientMark {
             below: RequestId { client: *client, instance: *instance, sequence: state.below },
         });
@@ -415,7 +392,7 @@ impl DedupTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pg::testing::{entry, v};
+    use crate::pg::testing::{fields, v};
 
     fn request(sequence: u64) -> RequestId {
         RequestId { client: ClientId(1), instance: Instance(1), sequence }
@@ -424,7 +401,7 @@ mod tests {
     #[test]
     fn a_resend_is_answered_until_confirmed_and_refused_after() {
         let mut table = DedupTable::default();
-        let mut first = entry("a", Version::NONE, v(1, 1));
+        let mut first = fields("a", Version::NONE, v(1, 1));
         first.request = request(1);
         first.answered_below = 1;
         table.on_entry(&first.into(), Time(1));
@@ -442,12 +419,12 @@ mod tests {
     fn only_confirmed_requests_with_a_record_of_their_own_have_something_to_remove() {
         let mut table = DedupTable::default();
         for n in 1..=4 {
-            let mut update = entry("a", Version::NONE, v(1, n));
+            let mut update = fields("a", Version::NONE, v(1, n));
             (update.request, update.answered_below) = (request(n), 1);
             assert!(table.on_entry(&update.into(), Time(1)).is_empty());
         }
         table.mark_stored(&request(2));
-        assert_eq!(table.beyond(v(1, 1)).records.iter().map(|r| r.request.sequence).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(table.beyond(v(1, 1)).records.iter().map(|r| r.request().sequence).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(table.confirm(&request(0), 4), [2]);
         table.mark_beyond(v(1, 4));
         assert_eq!(table.confirm(&request(0), 5), [4]);
@@ -461,7 +438,7 @@ mod tests {
         let mut table = DedupTable::default();
         assert_eq!(table.seen(&who(9, 1)), Seen::New, "nobody was forgotten yet");
         for (client, number) in [(1, 1), (2, 2), (3, 3), (1, 4)] {
-            let mut update = entry("a", Version::NONE, v(1, number));
+            let mut update = fields("a", Version::NONE, v(1, number));
             (update.request, update.answered_below) = (who(client, number), 0);
             table.on_entry(&update.into(), Time(10 * number));
         }
@@ -473,7 +450,7 @@ mod tests {
         // It comes again, with number 9: what it did before may have been executed and forgotten,
         // what it begins after that not.
         let mut again = table.clone();
-        let mut update = entry("a", v(1, 4), v(1, 5));
+        let mut update = fields("a", v(1, 4), v(1, 5));
         (update.request, update.answered_below) = (who(2, 9), 0);
         again.on_entry(&update.into(), Time(50));
         assert_eq!(again.seen(&who(2, 2)), Seen::Stranger(Time(20)));
@@ -494,7 +471,7 @@ mod tests {
     fn records_have_a_bound() {
         let mut table = DedupTable::default();
         for number in 1..=100 {
-            let mut update = entry("a", Version::NONE, v(1, number));
+            let mut update = fields("a", Version::NONE, v(1, number));
             (update.request, update.answered_below) = (request(number), 1);
             table.on_entry(&update.into(), Time(1));
             table.mark_stored(&request(number));
@@ -512,7 +489,7 @@ mod tests {
     #[test]
     fn the_primarys_own_updates_are_nobodys_requests() {
         let mut table = DedupTable::default();
-        let mut own = entry("a", Version::NONE, v(1, 1));
+        let mut own = fields("a", Version::NONE, v(1, 1));
         own.request = RequestId::default();
         assert!(table.on_entry(&own.into(), Time(1)).is_empty());
         assert_eq!(table, DedupTable::default());
@@ -522,7 +499,7 @@ mod tests {
     fn a_split_takes_each_record_to_its_objects_new_home_and_marks_to_both() {
         let mut table = DedupTable::default();
         for (n, name) in [(1, "a"), (2, "b")] {
-            let mut update = entry(name, Version::NONE, v(1, n));
+            let mut update = fields(name, Version::NONE, v(1, n));
             update.request = request(n);
             update.answered_below = 1;
             table.on_entry(&update.into(), Time(1));

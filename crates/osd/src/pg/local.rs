@@ -24,10 +24,9 @@ use nacre_object::snaps;
 use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
 use nacre_wire::msg::client::RequestId;
-use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals, Undone};
-use nacre_wire::{Malformed, Wire, wire_fields, wire_record};
+use nacre_wire::msg::replication::{ClientMark, Dedup, Missing, PgInfo, Totals, Undone};
+use nacre_wire::{Malformed, Record, Wire, wire_fields, wire_record};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 const INFO_ATTR: &[u8] = b"info";
 
@@ -108,6 +107,10 @@ pub struct Local {
 /// A transaction under construction.
 pub type Ops = Vec<Op>;
 
+/// A record as it is stored.
+fn stored(record: &Record) -> Bytes {
+    Bytes::copy_from_slice(record.as_bytes())
+}
 fn log_key(version: Version) -> Bytes {
     let mut key = Vec::with_capacity(17);
     key.push(b'l');
@@ -148,7 +151,7 @@ fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) ->
 
 /// What is stored of the memory beyond the log.
 fn dedup_entries(dedup: &Dedup) -> Vec<(Bytes, Bytes)> {
-    let record = |record: &DedupRecord| (dedup_key(b'd', &record.request, true), record.to_bytes().into());
+    let record = |record: &Record| (dedup_key(b'd', &record.request(), true), stored(record));
     let last = dedup.last.iter().copied().chain(std::iter::repeat(Version::NONE));
     let mark = |(mark, last): (&ClientMark, Version)| {
         (dedup_key(b'c', &mark.below, false), StoredMark { mark: mark.clone(), last }.to_bytes().into())
@@ -185,12 +188,12 @@ impl Local {
     /// [`Malformed`] when they are not what this version writes.
     pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)], now: Time) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
-        let (mut entries, mut missing) = (Vec::<Arc<LogEntry>>::new(), ByObject::default());
+        let (mut entries, mut missing) = (Vec::<Record>::new(), ByObject::default());
         let (mut lost, mut undone) = (ByObject::default(), ByObject::default());
         let mut old = Dedup { forgot: meta.forgot, ..Dedup::default() };
         for (key, value) in omap {
             match key.first() {
-                Some(b'l') => entries.push(Wire::from_bytes(value)?),
+                Some(b'l') => entries.push(Record::parse(value)?),
                 Some(b'm') => {
                     let what = Missing::from_bytes(value)?;
                     missing.insert(what.object.clone(), what);
@@ -203,7 +206,7 @@ impl Local {
                     let what = Undone::from_bytes(value)?;
                     undone.insert(what.object.clone(), what);
                 }
-                Some(b'd') => old.records.push(DedupRecord::from_bytes(value)?),
+                Some(b'd') => old.records.push(Record::parse(value)?),
                 Some(b'c') => {
                     let (mark, last) = StoredMark::read(value)?;
                     old.marks.push(mark);
@@ -212,7 +215,8 @@ impl Local {
                 _ => return Err(Malformed::Value("placement group metadata key")),
             }
         }
-        if entries.is_sorted_by_key(|entry| entry.version) && entries.first().is_none_or(|e| e.version > meta.tail) {
+        if entries.is_sorted_by_key(|entry| entry.version()) && entries.first().is_none_or(|e| e.version() > meta.tail)
+        {
             let log = PgLog::restore(meta.tail, meta.head, entries);
             let dedup = DedupTable::restore(old, log.entries().iter(), now);
             let mut local = Self::new(pg, meta.pg_num);
@@ -235,7 +239,7 @@ impl Local {
     /// What the group holds now.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.log.entries().back().map_or(self.base_totals, |entry| entry.totals)
+        self.log.entries().back().map_or(self.base_totals, Record::totals)
     }
     /// What it held at the log's tail.
     #[must_use]
@@ -293,19 +297,19 @@ impl Local {
     }
 
     /// Adds an update to the log that came here now.
-    pub fn append(&mut self, entry: Arc<LogEntry>, now: Time, ops: &mut Ops) {
+    pub fn append(&mut self, entry: Record, now: Time, ops: &mut Ops) {
         if !self.exists {
             self.save_meta(ops);
         }
-        self.set(ops, vec![(log_key(entry.version), entry.to_bytes().into())]);
+        self.set(ops, vec![(log_key(entry.version()), stored(&entry))]);
         self.remember(&entry, now, ops);
         self.lost_on_entry(&entry, ops);
         self.log.append(entry);
     }
 
-    fn remember(&mut self, entry: &Arc<LogEntry>, now: Time, ops: &mut Ops) {
+    fn remember(&mut self, entry: &Record, now: Time, ops: &mut Ops) {
         let gone = self.dedup.on_entry(entry, now);
-        let key = |sequence| dedup_key(b'd', &RequestId { sequence, ..entry.request }, true);
+        let key = |sequence| dedup_key(b'd', &RequestId { sequence, ..entry.request() }, true);
         self.unset(ops, gone.into_iter().map(key).collect());
     }
 
@@ -314,17 +318,18 @@ impl Local {
         let tail = self.log.tail();
         let gone = self.log.trim(version);
         let Some(last) = gone.last() else { return };
-        self.base_totals = last.totals;
+        self.base_totals = last.totals();
         let (mut kept, mut clients) = (Vec::new(), BTreeSet::new());
         for entry in &gone {
-            if let super::dedup::Seen::Done(done) = self.dedup.seen(&entry.request)
-                && done.version() == entry.version
+            let request = entry.request();
+            if let super::dedup::Seen::Done(done) = self.dedup.seen(&request)
+                && done.version() == entry.version()
             {
-                kept.push((dedup_key(b'd', &entry.request, true), done.record().to_bytes().into()));
-                self.dedup.mark_stored(&entry.request);
+                kept.push((dedup_key(b'd', &request, true), stored(done.record())));
+                self.dedup.mark_stored(&request);
             }
-            if entry.request.sequence > 0 {
-                clients.insert((entry.request.client, entry.request.instance));
+            if request.sequence > 0 {
+                clients.insert((request.client, request.instance));
             }
         }
         for (client, instance) in clients {
@@ -404,7 +409,7 @@ impl Local {
     pub fn adopt(
         &mut self,
         from: Version,
-        entries: Vec<Arc<LogEntry>>,
+        entries: Vec<Record>,
         head: Version,
         dedup: &Dedup,
         (interval, now): (Epoch, Time),
@@ -412,18 +417,18 @@ impl Local {
     ) {
         assert!(from >= self.log.tail() && from <= self.log.head(), "{}: adopting from {from}", self.pg);
         let divergent = self.log.rewind(from);
-        self.unset(ops, divergent.iter().map(|entry| log_key(entry.version)).collect());
+        self.unset(ops, divergent.iter().map(|entry| log_key(entry.version())).collect());
         // The first divergent update of an object knows the version to go back to.
         let mut undone: ByObject<Version> = ByObject::default();
-        let mut by_name: ByObject<Vec<Arc<LogEntry>>> = ByObject::default();
+        let mut by_name: ByObject<Vec<Record>> = ByObject::default();
         for entry in divergent {
             self.dedup.forget(&entry);
-            undone.entry(entry.object.clone()).or_insert(entry.prior);
-            by_name.entry(snaps::live(&entry.object)).or_default().push(entry);
+            undone.entry(entry.object().clone()).or_insert(entry.prior());
+            by_name.entry(snaps::live(entry.object())).or_default().push(entry);
         }
         let mut last: ByObject<(Version, bool)> = ByObject::default();
         for entry in &entries {
-            last.insert(entry.object.clone(), (entry.version, entry.deleted));
+            last.insert(entry.object().clone(), (entry.version(), entry.deleted()));
         }
         undone.retain(|object, _| !last.contains_key(object) && self.inside_cursor(object));
         let copy = |(object, base): (&ObjectId, &Version)| {
@@ -467,8 +472,8 @@ impl Local {
     /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from
     /// its `tail` to ours, and `totals` what the group held before them. Objects have them already.
     /// [`Self::adopt`] is to follow: it says who asked for what.
-    pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<Arc<LogEntry>>, ops: &mut Ops) {
-        self.set(ops, entries.iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect());
+    pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<Record>, ops: &mut Ops) {
+        self.set(ops, entries.iter().map(|entry| (log_key(entry.version()), stored(entry))).collect());
         self.log.reach_back(tail, entries);
         self.base_totals = totals;
         self.save_meta(ops);
@@ -480,7 +485,7 @@ impl Local {
         &mut self,
         tail: Version,
         totals: Totals,
-        entries: Vec<Arc<LogEntry>>,
+        entries: Vec<Record>,
         head: Version,
         dedup: &Dedup,
         (interval, now): (Epoch, Time),
@@ -509,7 +514,7 @@ impl Local {
     /// what our log still has is remembered there.
     fn adopt_dedup(&mut self, dedup: &Dedup, now: Time, ops: &mut Ops) {
         let mut dedup = dedup.clone();
-        dedup.records.retain(|record| record.version <= self.log.tail());
+        dedup.records.retain(|record| record.version() <= self.log.tail());
         let dedup = &dedup;
         if self.dedup.beyond(self.log.tail()) == *dedup {
             self.dedup.adopted_as_it_is(now);
@@ -532,7 +537,7 @@ impl Local {
     pub fn split_off(&mut self, child: PgId, pg_num: u32, ops: &mut Ops) -> Self {
         let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
         let mut other = Self::new(child, pg_num);
-        other.log = self.log.split(|entry| leaves(&entry.object));
+        other.log = self.log.split(|entry| leaves(entry.object()));
         other.dedup = if mutant(Mutant::DedupLostOnSplit) { DedupTable::default() } else { self.dedup.split(leaves) };
         other.missing = take_those(&mut self.missing, leaves);
         other.lost = take_those(&mut self.lost, leaves);
@@ -577,7 +582,7 @@ impl Local {
     fn rewrite(&mut self, ops: &mut Ops) {
         ops.push(Op::OmapClear(self.meta_key.clone()));
         let mut entries: Vec<(Bytes, Bytes)> =
-            self.log.entries().iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect();
+            self.log.entries().iter().map(|entry| (log_key(entry.version()), stored(entry))).collect();
         entries.extend(self.missing.values().map(|m| (missing_key(&m.object), m.to_bytes().into())));
         let note = |(object, version): (&ObjectId, &Version)| Missing {
             object: object.clone(),
@@ -640,7 +645,7 @@ impl Local {
             assert_eq!(need, Some(undone.base), "{}: {} has undone updates", self.pg, undone.object);
         }
         for (object, noted) in self.lost.iter().filter(|(object, _)| !self.missing.contains_key(*object)) {
-            let last = self.log.last_of(object).map(|last| (last.deleted, last.version));
+            let last = self.log.last_of(object).map(|last| (last.deleted(), last.version()));
             let fits = last.is_none_or(|last| last == (false, *noted));
             assert!(fits, "{}: {object} is noted as damaged at {noted}, and the log has {last:?}", self.pg);
         }

@@ -12,11 +12,9 @@
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
 
 use nacre_types::{ObjectId, Version};
-use nacre_wire::Wire;
-use nacre_wire::msg::client::SubReply;
-use nacre_wire::msg::replication::{LogEntry, PgInfo, Totals};
+use nacre_wire::Record;
+use nacre_wire::msg::replication::{PgInfo, Totals};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// The log, oldest first; what is under way to others and the memory of operations (`dedup.rs`)
 /// hold the same entries. `head` may lie behind the last entry: after a split the other half has
@@ -25,24 +23,15 @@ use std::sync::Arc;
 pub struct PgLog {
     tail: Version,
     head: Version,
-    entries: VecDeque<Arc<LogEntry>>,
+    entries: VecDeque<Record>,
     /// About what they take.
     bytes: usize,
 }
 
 /// About what an entry takes, in memory and in a message.
 #[must_use]
-pub fn entry_bytes(entry: &LogEntry) -> usize {
-    let object = &entry.object;
-    let names = object.namespace.as_bytes().len() + object.key.as_bytes().len() + object.name.as_bytes().len();
-    192 + names + results_bytes(&entry.results)
-}
-
-/// About what results take. Nearly all are nothing but success.
-#[must_use]
-pub fn results_bytes(results: &[SubReply]) -> usize {
-    let plain = results.iter().all(|result| matches!(result, SubReply::Done {}));
-    if plain { results.len() } else { results.iter().map(|result| result.to_bytes().len()).sum() }
+pub fn entry_bytes(entry: &Record) -> usize {
+    64 + entry.as_bytes().len()
 }
 
 impl PgLog {
@@ -51,9 +40,9 @@ impl PgLog {
     /// # Panics
     /// When it violates the invariants: the caller verified what it read.
     #[must_use]
-    pub fn restore(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> Self {
-        let head = entries.last().map_or(head, |last| head.max(last.version)).max(tail);
-        let bytes = entries.iter().map(|entry| entry_bytes(entry)).sum();
+    pub fn restore(tail: Version, head: Version, entries: Vec<Record>) -> Self {
+        let head = entries.last().map_or(head, |last| head.max(last.version())).max(tail);
+        let bytes = entries.iter().map(entry_bytes).sum();
         let log = Self { tail, head, entries: entries.into(), bytes };
         log.check();
         log
@@ -71,7 +60,7 @@ impl PgLog {
     }
     /// Oldest first.
     #[must_use]
-    pub const fn entries(&self) -> &VecDeque<Arc<LogEntry>> {
+    pub const fn entries(&self) -> &VecDeque<Record> {
         &self.entries
     }
 
@@ -90,7 +79,7 @@ impl PgLog {
                 break;
             }
             left -= entry_bytes(entry);
-            last = entry.version;
+            last = entry.version();
         }
         last
     }
@@ -99,7 +88,7 @@ impl PgLog {
     #[must_use]
     pub fn spans(&self) -> Vec<Version> {
         let mut spans: Vec<Version> = Vec::new();
-        let all = std::iter::once(self.tail).chain(self.entries.iter().map(|e| e.version)).chain([self.head]);
+        let all = std::iter::once(self.tail).chain(self.entries.iter().map(|e| e.version())).chain([self.head]);
         for version in all {
             match spans.last_mut() {
                 Some(last) if last.interval == version.interval => *last = version,
@@ -110,30 +99,30 @@ impl PgLog {
     }
 
     /// Adds an update.
-    pub fn append(&mut self, entry: Arc<LogEntry>) {
-        assert!(entry.version > self.head && entry.version.number > self.head.number, "the log only grows");
-        self.head = entry.version;
+    pub fn append(&mut self, entry: Record) {
+        assert!(entry.version() > self.head && entry.version().number > self.head.number, "the log only grows");
+        self.head = entry.version();
         self.bytes += entry_bytes(&entry);
         self.entries.push_back(entry);
     }
 
     /// The newest entry about an object. Looks at all of them if there is none: for what is rare.
     #[must_use]
-    pub fn last_of(&self, object: &ObjectId) -> Option<&Arc<LogEntry>> {
-        self.entries.iter().rev().find(|entry| entry.object == *object)
+    pub fn last_of(&self, object: &ObjectId) -> Option<&Record> {
+        self.entries.iter().rev().find(|entry| entry.object() == object)
     }
 
     /// Entries after a version, oldest first.
-    pub fn after(&self, version: Version) -> impl Iterator<Item = &Arc<LogEntry>> {
-        let from = self.entries.partition_point(|entry| entry.version <= version);
+    pub fn after(&self, version: Version) -> impl Iterator<Item = &Record> {
+        let from = self.entries.partition_point(|entry| entry.version() <= version);
         self.entries.range(from..)
     }
 
     /// Cuts off everything after `common` and returns it, oldest first.
-    pub fn rewind(&mut self, common: Version) -> Vec<Arc<LogEntry>> {
-        let from = self.entries.partition_point(|entry| entry.version <= common);
-        let cut: Vec<Arc<LogEntry>> = self.entries.split_off(from).into();
-        self.bytes -= cut.iter().map(|entry| entry_bytes(entry)).sum::<usize>();
+    pub fn rewind(&mut self, common: Version) -> Vec<Record> {
+        let from = self.entries.partition_point(|entry| entry.version() <= common);
+        let cut: Vec<Record> = self.entries.split_off(from).into();
+        self.bytes -= cut.iter().map(entry_bytes).sum::<usize>();
         self.head = common.max(self.tail);
         cut
     }
@@ -145,15 +134,15 @@ impl PgLog {
     }
 
     /// Forgets everything up to `version` and returns it, oldest first.
-    pub fn trim(&mut self, version: Version) -> Vec<Arc<LogEntry>> {
+    pub fn trim(&mut self, version: Version) -> Vec<Record> {
         if version <= self.tail {
             return Vec::new();
         }
-        let n = self.entries.partition_point(|entry| entry.version <= version);
-        let gone: Vec<Arc<LogEntry>> = self.entries.drain(..n).collect();
-        self.bytes -= gone.iter().map(|entry| entry_bytes(entry)).sum::<usize>();
+        let n = self.entries.partition_point(|entry| entry.version() <= version);
+        let gone: Vec<Record> = self.entries.drain(..n).collect();
+        self.bytes -= gone.iter().map(entry_bytes).sum::<usize>();
         if let Some(last) = gone.last() {
-            self.tail = last.version;
+            self.tail = last.version();
         }
         gone
     }
@@ -162,8 +151,8 @@ impl PgLog {
     ///
     /// # Panics
     /// When it is not what comes before.
-    pub fn reach_back(&mut self, tail: Version, entries: Vec<Arc<LogEntry>>) {
-        assert!(tail <= self.tail && entries.iter().all(|entry| entry.version <= self.tail), "older than the log");
+    pub fn reach_back(&mut self, tail: Version, entries: Vec<Record>) {
+        assert!(tail <= self.tail && entries.iter().all(|entry| entry.version() <= self.tail), "older than the log");
         self.tail = tail;
         for entry in entries.into_iter().rev() {
             self.bytes += entry_bytes(&entry);
@@ -178,11 +167,11 @@ impl PgLog {
     }
 
     /// Takes out the entries of another group that splits off; both keep the positions.
-    pub fn split(&mut self, mut leaves: impl FnMut(&LogEntry) -> bool) -> Self {
+    pub fn split(&mut self, mut leaves: impl FnMut(&Record) -> bool) -> Self {
         let (gone, kept): (VecDeque<_>, _) =
             std::mem::take(&mut self.entries).into_iter().partition(|entry| leaves(entry));
         self.entries = kept;
-        let bytes = gone.iter().map(|entry| entry_bytes(entry)).sum();
+        let bytes = gone.iter().map(entry_bytes).sum();
         self.bytes -= bytes;
         Self { tail: self.tail, head: self.head, entries: gone, bytes }
     }
@@ -190,7 +179,7 @@ impl PgLog {
     /// Every entry says that the group holds so much: after a split, when what they say is of the whole.
     pub fn set_totals(&mut self, totals: Totals) {
         for entry in &mut self.entries {
-            Arc::make_mut(entry).totals = totals;
+            *entry = entry.with_totals(totals);
         }
     }
 
@@ -199,13 +188,13 @@ impl PgLog {
         let mut last = self.tail;
         for entry in &self.entries {
             assert!(
-                last < entry.version && last.number < entry.version.number,
+                last < entry.version() && last.number < entry.version().number,
                 "log out of order at {}",
-                entry.version
+                entry.version()
             );
-            last = entry.version;
+            last = entry.version();
         }
-        let bytes: usize = self.entries.iter().map(|entry| entry_bytes(entry)).sum();
+        let bytes: usize = self.entries.iter().map(entry_bytes).sum();
         assert_eq!(self.bytes, bytes, "the log's bytes were miscounted");
         assert!(last <= self.head, "the head {} lies before the last entry {last}", self.head);
         self.check_newest();
@@ -216,9 +205,15 @@ impl PgLog {
     fn check_newest(&self) {
         let mut entries = self.entries.iter().rev();
         let Some(newest) = entries.next() else { return };
-        let Some(before) = entries.find(|entry| entry.object == newest.object) else { return };
-        let there = if before.deleted { Version::NONE } else { before.version };
-        assert_eq!(newest.prior, there, "{} of {} names another version before it", newest.version, newest.object);
+        let Some(before) = entries.find(|entry| entry.object() == newest.object()) else { return };
+        let there = if before.deleted() { Version::NONE } else { before.version() };
+        assert_eq!(
+            newest.prior(),
+            there,
+            "{} of {} names another version before it",
+            newest.version(),
+            newest.object()
+        );
     }
 }
 
@@ -250,7 +245,7 @@ mod tests {
     fn log(versions: &[Version]) -> PgLog {
         let mut log = PgLog::default();
         for version in versions {
-            log.append(entry("x", Version::NONE, *version).into());
+            log.append(entry("x", Version::NONE, *version));
         }
         log
     }
@@ -273,9 +268,9 @@ mod tests {
     fn rewinding_gives_back_what_diverged() {
         let mut a = log(&[v(3, 1), v(4, 2), v(4, 3)]);
         let cut = a.rewind(v(3, 1));
-        assert_eq!(cut.iter().map(|e| e.version).collect::<Vec<_>>(), [v(4, 2), v(4, 3)]);
+        assert_eq!(cut.iter().map(|e| e.version()).collect::<Vec<_>>(), [v(4, 2), v(4, 3)]);
         assert_eq!(a.head(), v(3, 1));
-        a.append(entry("x", v(3, 1), v(5, 2)).into());
+        a.append(entry("x", v(3, 1), v(5, 2)));
         a.check();
     }
 

@@ -19,10 +19,10 @@
 use super::local::{Local, Ops, lost_key};
 use super::{Awaited, Pg, Role};
 use crate::shared::Shared;
+use nacre_object::snaps;
 use nacre_types::{ObjectId, OsdId, SnapId, Version};
-use nacre_wire::Message;
-use nacre_wire::Wire;
-use nacre_wire::msg::replication::{Effect, LogEntry, Missing, PushAck};
+use nacre_wire::msg::replication::{Effect, Missing, PushAck};
+use nacre_wire::{Message, Record, Wire};
 use std::collections::BTreeSet;
 
 /// Copies of one group that are spoken of at one time.
@@ -44,47 +44,45 @@ impl Local {
     }
 
     /// An update of the object has come to the log.
-    pub(super) fn lost_on_entry(&mut self, entry: &LogEntry, ops: &mut Ops) {
-        if self.lost.is_empty() || !self.lost.contains_key(&entry.object) {
+    pub(super) fn lost_on_entry(&mut self, entry: &Record, ops: &mut Ops) {
+        if self.lost.is_empty() || !self.lost.contains_key(entry.object()) {
             return;
         }
-        if entry.deleted {
-            self.not_lost(&entry.object, ops);
+        if entry.deleted() {
+            self.not_lost(entry.object(), ops);
         } else {
-            self.note_lost(&entry.object, entry.version, ops);
+            self.note_lost(entry.object(), entry.version(), ops);
         }
     }
 
     /// What an update copies from another object of ours has lost what that has lost.
-    pub(super) fn lost_by_clone(&mut self, entry: &LogEntry, effects: &[Effect], ops: &mut Ops) {
-        if self.lost.is_empty() || entry.deleted {
+    pub(super) fn lost_by_clone(&mut self, entry: &Record, effects: &[Effect], ops: &mut Ops) {
+        if self.lost.is_empty() || entry.deleted() {
             return;
         }
         let of_lost = |effect: &Effect| match effect {
-            Effect::CloneFrom { snapshot } => {
-                self.lost.contains_key(&nacre_object::snaps::at(&entry.object, *snapshot))
-            }
+            Effect::CloneFrom { snapshot } => self.lost.contains_key(&snaps::at(entry.object(), *snapshot)),
             _ => false,
         };
         if effects.iter().any(of_lost) {
-            self.note_lost(&entry.object, entry.version, ops);
+            self.note_lost(entry.object(), entry.version(), ops);
         }
     }
 
     /// The objects that an event of the store about an object is about, at their versions: itself,
     /// and copies made of it since, before the event came.
     fn lost_since(&self, object: &ObjectId, since: Version) -> Vec<(ObjectId, Version)> {
-        let same_name = |entry: &LogEntry| ObjectId { snapshot: object.snapshot, ..entry.object.clone() } == *object;
+        let same_name = |entry: &Record| snaps::at(entry.object(), object.snapshot) == *object;
         let last = self.log.last_of(object);
-        if last.is_some_and(|last| last.deleted) {
+        if last.is_some_and(|last| last.deleted()) {
             return Vec::new();
         }
-        let version = last.map_or(since, |last| last.version);
+        let version = last.map_or(since, |last| last.version());
         let after = self.log.after(since.max(self.log.tail()));
-        let later: Vec<_> = after.filter(|entry| entry.object != *object && same_name(entry)).collect();
-        let gone: BTreeSet<SnapId> = later.iter().filter(|e| e.deleted).map(|e| e.object.snapshot).collect();
-        let copies = later.iter().filter(|entry| !gone.contains(&entry.object.snapshot));
-        std::iter::once((object.clone(), version)).chain(copies.map(|e| (e.object.clone(), e.version))).collect()
+        let later: Vec<_> = after.filter(|entry| entry.object() != object && same_name(entry)).collect();
+        let gone: BTreeSet<SnapId> = later.iter().filter(|e| e.deleted()).map(|e| e.object().snapshot).collect();
+        let copies = later.iter().filter(|entry| !gone.contains(&entry.object().snapshot));
+        std::iter::once((object.clone(), version)).chain(copies.map(|e| (e.object().clone(), e.version()))).collect()
     }
 }
 

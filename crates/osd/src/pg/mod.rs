@@ -571,21 +571,16 @@ pub type ByObject<T> = indexmap::IndexMap<ObjectId, T, foldhash::fast::FixedStat
 pub(crate) mod testing {
     use nacre_types::{ClientId, Epoch, Instance, ObjectId, Version};
     use nacre_wire::msg::client::RequestId;
-    use nacre_wire::msg::replication::{LogEntry, Totals};
+    use nacre_wire::{Record, RecordFields};
 
     pub fn v(interval: u64, number: u64) -> Version {
         Version { interval: Epoch(interval), number }
     }
-    pub fn entry(name: &str, prior: Version, version: Version) -> LogEntry {
-        LogEntry {
-            version,
-            prior,
-            deleted: false,
-            object: ObjectId::named(name),
-            request: RequestId { client: ClientId(1), instance: Instance(1), sequence: version.number },
-            answered_below: 0,
-            results: vec![],
-            totals: Totals::default(),
-        }
+    pub fn fields(name: &str, prior: Version, version: Version) -> RecordFields {
+        let request = RequestId { client: ClientId(1), instance: Instance(1), sequence: version.number };
+        RecordFields { version, prior, object: ObjectId::named(name), request, ..RecordFields::default() }
+    }
+    pub fn entry(name: &str, prior: Version, version: Version) -> Record {
+        fields(name, prior, version).into()
     }
 }

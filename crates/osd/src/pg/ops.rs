@@ -495,8 +495,8 @@ impl Pg {
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
                 // Not even its version can be read; the log may know it.
-                let last = self.local.log.entries().iter().rev().find(|entry| entry.object == *object);
-                match last.map(|entry| (entry.version, entry.deleted)) {
+                let last = self.local.log.entries().iter().rev().find(|entry| entry.object() == object);
+                match last.map(|entry| (entry.version(), entry.deleted())) {
                     Some((version, false)) if !self.is_lost(object) => self.suspect(sh.me(), object, version, sh),
                     _ => {
                         self.fail_all(object, 0, sh);

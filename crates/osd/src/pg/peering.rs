@@ -28,11 +28,9 @@ use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
-use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
-use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, LogEntry, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone,
-};
+use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone};
+use nacre_wire::{Message, Record};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -84,12 +82,12 @@ pub struct PeerState {
 
 impl PeerState {
     /// It is sent an entry of the log without data: recovery brings the object, backfill what lies beyond the cursor.
-    pub(super) fn gets_without_data(&mut self, entry: &LogEntry) {
-        let object = entry.object.clone();
-        if entry.deleted || !key::is_before(&object, self.backfill.as_ref()) {
+    pub(super) fn gets_without_data(&mut self, entry: &Record) {
+        let object = entry.object().clone();
+        if entry.deleted() || !key::is_before(&object, self.backfill.as_ref()) {
             self.missing.swap_remove(&object);
         } else {
-            let missing = Missing { object: object.clone(), need: entry.version, have: Version::NONE };
+            let missing = Missing { object: object.clone(), need: entry.version(), have: Version::NONE };
             self.missing.insert(object, missing);
         }
     }
@@ -503,7 +501,7 @@ impl Pg {
             let theirs = PgLog::restore(tail, head, entries);
             from = common(&self.local.log.spans(), &theirs.spans());
             if from >= ours {
-                let older = theirs.entries().iter().filter(|entry| entry.version <= ours).cloned().collect();
+                let older = theirs.entries().iter().filter(|entry| entry.version() <= ours).cloned().collect();
                 self.local.reach_back(tail, totals, older, &mut ops);
             }
             entries = theirs.after(from).cloned().collect();

@@ -18,22 +18,20 @@
 
 use super::answered::Known;
 use super::local::Ops;
-use super::replication::{InFlight, Ordered};
+use super::replication::{InFlight, Ordered, version_attr};
 use super::undone::{last, parts};
 use super::{Awaited, Pg};
 use crate::key;
 use crate::shared::Shared;
 use nacre_object::Context;
-use nacre_object::evaluate::version_effect;
 use nacre_object::snaps;
 use nacre_store::{Op, Read, ReadError, ReadReply};
 use nacre_types::{Entity, ObjectId, OsdId, Version};
 use nacre_wire::msg::client::{OpFailure, RequestId};
 use nacre_wire::msg::monitor::Severity;
-use nacre_wire::msg::replication::{Effect, LogEntry, Pull, Totals, Undone};
-use nacre_wire::{Message, Payload};
+use nacre_wire::msg::replication::{Pull, Totals, Undone};
+use nacre_wire::{Message, Record, RecordFields};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A copy on its way here, or looked at.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ pub struct Redo {
 }
 
 impl Redo {
-    fn next(&self) -> Option<&LogEntry> {
+    fn next(&self) -> Option<&Record> {
         parts(&self.undone).nth(self.fetched)
     }
 }
@@ -60,7 +58,7 @@ impl Pg {
     /// Whether we wait for just that copy of the object.
     pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
         let redo = self.as_primary().and_then(|primary| primary.recovery.redo.get(&snaps::live(object)));
-        redo.and_then(Redo::next).is_some_and(|next| next.object == *object && next.version == version)
+        redo.and_then(Redo::next).is_some_and(|next| next.object() == object && next.version() == version)
     }
 
     /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says whether it goes on.
@@ -81,8 +79,8 @@ impl Pg {
             self.redo_on(&undone, &BTreeMap::new(), sh);
         } else {
             for part in parts(&undone) {
-                let read = Read::Stat(key::store_key(pg, &part.object));
-                sh.read(pg, interval, read, Awaited::Redo(part.object.clone()));
+                let read = Read::Stat(key::store_key(pg, part.object()));
+                sh.read(pg, interval, read, Awaited::Redo(part.object().clone()));
             }
         }
         true
@@ -110,10 +108,10 @@ impl Pg {
                 failed || map.is_fenced(Entity::Client(id.client), id.instance)
             };
             // A clone that an interval's end left without its write is in the log, and stays what it is.
-            let taken = |entry: &LogEntry| {
-                entry.object != *object && self.local.log.last_of(&entry.object).is_some_and(|last| !last.deleted)
+            let taken = |entry: &Record| {
+                entry.object() != object && self.local.log.last_of(entry.object()).is_some_and(|last| !last.deleted())
             };
-            undone.base == need && !undone.entries.iter().any(|entry| over(&entry.request) || taken(entry))
+            undone.base == need && !undone.entries.iter().any(|entry| over(&entry.request()) || taken(entry))
         };
         let own = self.local.undone.get(object).map(|undone| (sh.me(), undone));
         let others = primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
@@ -126,7 +124,7 @@ impl Pg {
         let (pg, interval) = (self.id(), self.interval.since);
         let Some(redo) = self.redo_of(object) else { return };
         if let Some(next) = redo.next() {
-            let pull = Pull { pg, interval, object: next.object.clone(), version: next.version };
+            let pull = Pull { pg, interval, object: next.object().clone(), version: next.version() };
             let whose = redo.whose;
             sh.send(whose, Message::Pull(pull));
         } else {
@@ -134,9 +132,9 @@ impl Pg {
             self.primary().expect("still").recovery.pulls.remove(object);
             let mut ops = Ops::new();
             for part in parts(&undone) {
-                let (from, to) = (key::incoming_key(pg, &part.object), key::store_key(pg, &part.object));
+                let (from, to) = (key::incoming_key(pg, part.object()), key::store_key(pg, part.object()));
                 ops.push(Op::Rename { from, to });
-                self.transfers.unstage(&part.object);
+                self.transfers.unstage(part.object());
             }
             self.local.note_undone(undone, &mut ops);
             sh.submit(pg, interval, ops, Awaited::Nothing);
@@ -176,7 +174,7 @@ impl Pg {
         };
         redo.known.insert(part.clone(), context);
         let contexts = &redo.known;
-        let is_whole = |part: &LogEntry| contexts.get(&part.object).is_some_and(|has| has.version == part.version);
+        let is_whole = |part: &Record| contexts.get(part.object()).is_some_and(|has| has.version == part.version());
         let (all, whole) = (parts(&redo.undone).count() == contexts.len(), parts(&redo.undone).all(is_whole));
         if !all {
             return;
@@ -206,37 +204,36 @@ impl Pg {
         // It is no longer missing, nor its clones orphans, before the log has them again.
         self.local.forget_undone(&object, true, &mut ops);
         self.local.found(&object, &mut ops);
-        if last(undone).deleted {
+        if last(undone).deleted() {
             ops.push(Op::Remove(key::store_key(pg, &object)));
         }
         let nothing = Context::default();
         for old in &undone.entries {
-            let is_part = parts(undone).any(|part| part.version == old.version);
+            let is_part = parts(undone).any(|part| part.version() == old.version());
             let version = self.local.log.head().next_in(self.interval.since);
-            let known = self.local.dedup.knows(&old.request);
-            let request = if known { RequestId::default() } else { old.request };
-            let of_object = old.object == object;
-            let context = contexts.get(&old.object).unwrap_or(&nothing);
+            let known = self.local.dedup.knows(&old.request());
+            let request = if known { RequestId::default() } else { old.request() };
+            let of_object = *old.object() == object;
+            let context = contexts.get(old.object()).unwrap_or(&nothing);
             // What the object took before is not known: the group is counted again.
             let size = context.stored_size();
-            let totals = Totals { estimated: true, ..self.totals_after(&old.object, size, size) };
+            let totals = Totals { estimated: true, ..self.totals_after(old.object(), size, size) };
             let before = if of_object { prior } else { Version::NONE };
-            let entry = LogEntry { version, prior: before, request, totals, ..LogEntry::clone(old) };
-            let entry = Arc::new(entry);
+            let modified_ms = context.modified_ms;
+            let fields = RecordFields { version, prior: before, request, totals, modified_ms, ..old.fields() };
+            let entry = Record::new(fields);
             if of_object {
-                prior = if entry.deleted { Version::NONE } else { version };
+                prior = if entry.deleted() { Version::NONE } else { version };
             }
-            if let Some(Effect::SetAttr { name, value }) = is_part.then(|| version_effect(version, context.modified_ms))
-            {
-                let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-                ops.push(Op::SetAttr { object: key::store_key(pg, &entry.object), name, value });
+            if is_part {
+                ops.push(version_attr(key::store_key(pg, entry.object()), &entry));
             }
             self.local.append(entry.clone(), sh.now, &mut ops);
             let primary = self.primary().expect("only primaries recover");
             primary.peers.values_mut().for_each(|peer| peer.gets_without_data(&entry));
             primary.answered.executed(&request);
-            primary.watching.look_at(&entry.object, &context.claims, sh.now);
-            ordered.push(Ordered::without_data(InFlight::new(entry, Vec::new(), Payload::new(), sh.now), context));
+            primary.watching.look_at(entry.object(), &context.claims, sh.now);
+            ordered.push(Ordered::without_data(InFlight::without_data(entry, sh.now), context));
         }
         let primary = self.primary().expect("still");
         primary.counting.forget();

@@ -97,8 +97,8 @@ impl Pg {
             let last = self.local.log.last_of(object);
             let need = match &context {
                 Some(context) => context.version,
-                None if last.is_some_and(|last| last.deleted) => continue,
-                None => last.map_or(found, |last| last.version.max(found)),
+                None if last.is_some_and(|last| last.deleted()) => continue,
+                None => last.map_or(found, |last| last.version().max(found)),
             };
             if osd == me {
                 self.mark_here(object, need, sh);

@@ -25,16 +25,15 @@ use super::{Awaited, ByObject, Pg, Role};
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
-use nacre_object::Context;
-use nacre_object::evaluate::{Update, version_effect};
+use nacre_object::evaluate::Update;
+use nacre_object::{Context, VERSION_ATTR, version_value};
 use nacre_role::Output;
-use nacre_store::Op;
+use nacre_store::{ObjectKey, Op};
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, RequestId, SubReply, op_flag};
-use nacre_wire::msg::replication::{Effect, LogEntry, Logged, Replicate, ReplicateAcks, ReplicateApplied};
-use nacre_wire::{Message, Payload};
-use std::sync::Arc;
+use nacre_wire::msg::replication::{Effect, Logged, ReplicaUpdate, ReplicateAcks, ReplicateApplied};
+use nacre_wire::{Message, Payload, Record, RecordFields};
 
 /// A reply, ready to go.
 #[derive(Debug)]
@@ -66,9 +65,11 @@ pub struct InFlight {
     /// What goes out when it is.
     pub answers: Vec<Answer>,
     /// For sending it again.
-    pub entry: Arc<LogEntry>,
+    pub entry: Record,
     /// For sending it again.
     pub effects: Vec<Effect>,
+    /// Everyone else gets the entry only.
+    pub entry_only: bool,
     /// For sending it again.
     pub payload: Payload,
     /// Members that get it without data: they lacked the object when it was ordered. It is sent again
@@ -105,7 +106,7 @@ pub(super) struct Change {
     pub(super) before: Context,
     /// The object afterwards, but for its version.
     pub(super) context: Context,
-    /// In order; the version attribute is added.
+    /// In order, without the version attribute.
     pub(super) effects: Vec<Effect>,
     pub(super) payload: Payload,
     pub(super) request: RequestId,
@@ -124,19 +125,20 @@ pub(super) struct Ordered {
 impl Ordered {
     /// An update whose outcome is here already, and comes to the others by recovery.
     pub(super) fn without_data(update: InFlight, context: &Context) -> Self {
-        let version = if update.entry.deleted { Version::NONE } else { update.version };
+        let version = if update.entry.deleted() { Version::NONE } else { update.version };
         Self { update, context: Context { version, ..context.clone() }, watch_change: Default::default() }
     }
 }
 
 impl InFlight {
     /// An update that nobody waits for yet.
-    pub(super) fn new(entry: Arc<LogEntry>, effects: Vec<Effect>, payload: Payload, now: Time) -> Self {
+    pub(super) fn new(entry: Record, effects: Vec<Effect>, payload: Payload, now: Time) -> Self {
         Self {
-            version: entry.version,
-            object: entry.object.clone(),
+            version: entry.version(),
+            object: entry.object().clone(),
             answers: Vec::new(),
             room: room_of(&effects, &payload),
+            entry_only: entry.deleted() && effects.is_empty(),
             entry,
             effects,
             payload,
@@ -144,6 +146,11 @@ impl InFlight {
             sent: now,
             early: false,
         }
+    }
+
+    /// One whose outcome is here, and which brings nobody anything but the entry.
+    pub(super) fn without_data(entry: Record, now: Time) -> Self {
+        Self { entry_only: true, ..Self::new(entry, Vec::new(), Payload::new(), now) }
     }
 
     /// Whether the member has the object as it should be with this update, also if it lacked it. (Others
@@ -178,6 +185,21 @@ fn wipes(effects: &[Effect]) -> bool {
 pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
     let records = nacre_store::INDEX_COST * nacre_object::evaluate::small_bytes(effects) as u64;
     nacre_wire::msg::payload_len(payload) as u64 + records + UPDATE_BESIDE
+}
+
+/// What gives an object the version of its last update, and says when that was.
+pub(super) fn version_attr(object: ObjectKey, entry: &Record) -> Op {
+    let value = version_value(entry.version(), entry.modified_ms());
+    Op::SetAttr { object, name: bytes::Bytes::from_static(VERSION_ATTR), value }
+}
+
+/// An update as store operations.
+fn apply_update(pg: PgId, entry: &Record, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
+    apply_effects(pg, entry.object(), effects, payload, ops)?;
+    if !entry.deleted() {
+        ops.push(version_attr(key::store_key(pg, entry.object()), entry));
+    }
+    Some(())
 }
 
 /// Effects as store operations.
@@ -274,23 +296,21 @@ impl Pg {
 
     /// Gives a change its place in the log, here: [`Self::launch`] is to follow, with all that was ordered, in order.
     pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
-        let Change { object, before, mut context, mut effects, payload, request, answered_below, results } = change;
+        let Change { object, before, mut context, effects, payload, request, answered_below, results } = change;
         let version = self.local.log.head().next_in(self.interval.since);
         let totals = self.totals_after(&object, before.stored_size(), context.stored_size());
-        if context.is_stored() {
-            effects.push(version_effect(version, context.modified_ms));
-        }
-        context.damaged = false;
-        context.version = if context.is_stored() { version } else { Version::NONE };
-        let watch_change = super::watch::Change::between(&before.claims, &context.claims);
         let deleted = !context.is_stored();
-        let entry =
-            LogEntry { version, prior: before.version, deleted, object, request, answered_below, results, totals };
-        let entry = Arc::new(entry);
-        apply_effects(self.id(), &entry.object, &effects, payload.clone(), ops)
-            .expect("our own effects fit their payload");
+        context.damaged = false;
+        context.version = if deleted { Version::NONE } else { version };
+        let watch_change = super::watch::Change::between(&before.claims, &context.claims);
+        let modified_ms = if deleted { 0 } else { context.modified_ms };
+        let prior = before.version;
+        let fields =
+            RecordFields { version, prior, deleted, object, request, answered_below, results, totals, modified_ms };
+        let entry = Record::new(fields);
+        apply_update(self.id(), &entry, &effects, payload.clone(), ops).expect("our own effects fit their payload");
         if deleted && effects.is_empty() {
-            self.drop_object(&entry.object, ops);
+            self.drop_object(entry.object(), ops);
         }
         self.local.append(entry.clone(), sh.now, ops);
         self.local.lost_by_clone(&entry, &effects, ops);
@@ -321,7 +341,7 @@ impl Pg {
         }
         for Ordered { update, .. } in &ordered {
             self.miss_newer(update);
-            if update.entry.deleted && update.effects.is_empty() {
+            if update.entry.deleted() && update.effects.is_empty() {
                 self.nobody_lacks(&update.object);
             }
             sh.under_way.begin(&self.interval.acting, update.room);
@@ -350,19 +370,21 @@ impl Pg {
         // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost since.
         let lost = || !self.interval.acting.contains(&to) && self.lacks(to, &update.object);
         let lacks = update.without.contains(&to) || lost();
-        let has = key::is_before(&update.object, cursor) && !lacks;
-        let message = Replicate {
+        let has = key::is_before(&update.object, cursor) && !lacks && !update.entry_only;
+        let payload = if has { update.payload.clone() } else { Payload::new() };
+        let message = ReplicaUpdate {
             pg: self.id(),
             interval: self.interval.since,
             entry: update.entry.clone(),
             effects: if has { update.effects.clone() } else { Vec::new() },
+            entry_only: !has,
+            payload: nacre_wire::msg::payload_len(&payload) as u64,
             committed: primary.committed,
             trim,
             tell_applied: update.early,
             takes: update.room,
         };
-        let payload = if has { update.payload.clone() } else { Payload::new() };
-        sh.send(to, Message::Replicate(message, payload));
+        sh.update_later(to, message, payload);
     }
 
     /// Up to where the log may be forgotten: enough stays for members that are away, at most so much altogether.
@@ -377,16 +399,17 @@ impl Pg {
         if entries.len() < keep + slack && !long {
             return self.local.log.tail();
         }
-        let by_count = entries.len().checked_sub(keep + 1).map_or(self.local.log.tail(), |last| entries[last].version);
+        let by_count =
+            entries.len().checked_sub(keep + 1).map_or(self.local.log.tail(), |last| entries[last].version());
         let candidate = if long { by_count.max(self.local.log.beyond(limits.log_bytes / 4 * 3)) } else { by_count };
         candidate.min(self.as_primary().map_or(Version::NONE, |primary| primary.committed)).max(self.local.log.tail())
     }
 
     /// An update arrived from the primary.
-    pub fn on_replicate(&mut self, from: OsdId, message: Replicate, payload: Payload, sh: &mut Shared) {
+    pub fn on_replicate(&mut self, from: OsdId, message: ReplicaUpdate, payload: Payload, sh: &mut Shared) {
         let ours = self.is_current(message.interval) && self.interval.acting.first() == Some(&from);
         if !ours {
-            let (pg, interval, version) = (message.pg, message.interval, message.entry.version);
+            let (pg, interval, version) = (message.pg, message.interval, message.entry.version());
             if mutant(Mutant::AckIntervalUnchecked) && self.logged().number >= version.number {
                 let logged = vec![Logged { pg, interval, version }];
                 sh.send(from, Message::ReplicateAcks(ReplicateAcks { logged, nearly_full: false }));
@@ -395,35 +418,34 @@ impl Pg {
         }
         let head = self.local.log.head();
         let Some(member) = self.member().filter(|member| member.adopted.is_some()) else { return };
-        let Replicate { entry, effects, trim, interval, tell_applied, takes, .. } = message;
-        if entry.version <= head {
+        let ReplicaUpdate { entry, effects, entry_only, trim, interval, tell_applied, takes, .. } = message;
+        if entry.version() <= head {
             // Again: if it is durable, the acknowledgement was lost.
-            if member.logged >= entry.version {
+            if member.logged >= entry.version() {
                 sh.ack_later(self.id());
             }
             return;
         }
-        if entry.version.number != head.number + 1 {
+        if entry.version().number != head.number + 1 {
             return;
         }
         let mut ops = Ops::new();
-        let object = entry.object.clone();
+        let object = entry.object().clone();
         self.end_outdated(&object, sh);
         let source = clone_source(&object, &effects);
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
         let acts = self.interval.acting.contains(&sh.config.id);
         let anew = acts && wipes(&effects);
-        let needs = !effects.is_empty() && !anew;
+        let needs = !entry_only && !anew;
         let absent = (needs && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
-        // An entry without effects: recovery brings the object (`redo.rs`). So it does where,
-        // outside of the acting set, something was lost before (`catchup.rs`).
-        // (An older primary does not say what it takes.)
-        if !acts && !effects.is_empty() && !entry.deleted && !sh.take_part(takes.max(room_of(&effects, &payload))) {
+        // The entry only: recovery brings the object (`redo.rs`). So it does where, outside of the
+        // acting set, something was lost before (`catchup.rs`).
+        if !acts && !entry_only && !entry.deleted() && !sh.take_part(takes) {
             // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
             return;
         }
-        let lost = (effects.is_empty() && self.local.inside_cursor(&object)) || (!acts && absent.is_some());
+        let lost = (entry_only && self.local.inside_cursor(&object)) || (!acts && absent.is_some());
         if lost {
             self.append_lost(&entry, &mut ops);
         } else if let Some(absent) = absent {
@@ -435,16 +457,16 @@ impl Pg {
         if anew && self.local.missing.contains_key(&object) {
             self.drop_object(&object, &mut ops);
         }
-        if !lost && apply_effects(self.id(), &object, &effects, payload, &mut ops).is_none() {
+        if !lost && !entry_only && apply_update(self.id(), &entry, &effects, payload, &mut ops).is_none() {
             return;
         }
-        let version = entry.version;
+        let version = entry.version();
         let member = self.member().expect("still");
         if tell_applied {
             member.tell_applied = version;
         }
         // What could not be read is not whole because a part of it was written.
-        if entry.deleted {
+        if entry.deleted() {
             member.damaged.swap_remove(&object);
         } else if let Some(at) = member.damaged.get_mut(&object) {
             *at = version;
@@ -460,11 +482,11 @@ impl Pg {
     }
 
     /// The object of an entry is to be brought by recovery, or gone.
-    fn append_lost(&mut self, entry: &LogEntry, ops: &mut Ops) {
-        if entry.deleted {
-            self.drop_object(&entry.object, ops);
+    fn append_lost(&mut self, entry: &Record, ops: &mut Ops) {
+        if entry.deleted() {
+            self.drop_object(entry.object(), ops);
         } else {
-            self.local.miss(&entry.object, entry.version, Version::NONE, ops);
+            self.local.miss(entry.object(), entry.version(), Version::NONE, ops);
         }
     }
 

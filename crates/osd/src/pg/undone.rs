@@ -23,40 +23,39 @@ use crate::key;
 use nacre_object::snaps;
 use nacre_store::Op;
 use nacre_types::{ObjectId, Version};
-use nacre_wire::Wire;
-use nacre_wire::msg::replication::{LogEntry, Undone};
-use std::sync::Arc;
+use nacre_wire::msg::replication::Undone;
+use nacre_wire::{Record, Wire};
 
 /// Bytes of undone updates that are noted of one object, about.
 const NOTED_MAX: usize = 64 << 10;
 
 /// The last of the undone updates of the object itself: its copy is at that version.
-pub(super) fn last(undone: &Undone) -> &LogEntry {
-    undone.entries.iter().rev().find(|entry| entry.object == undone.object).expect("a copy is noted for updates on it")
+pub(super) fn last(undone: &Undone) -> &Record {
+    undone
+        .entries
+        .iter()
+        .rev()
+        .find(|entry| *entry.object() == undone.object)
+        .expect("a copy is noted for updates on it")
 }
 
 /// What the copy consists of: clones that were made, and the object at the end, unless it is gone.
-pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &LogEntry> {
-    let clones = undone.entries.iter().filter(|entry| entry.object != undone.object).map(|entry| &**entry);
-    clones.chain(Some(last(undone)).filter(|entry| !entry.deleted))
+pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &Record> {
+    let clones = undone.entries.iter().filter(|entry| *entry.object() != undone.object);
+    clones.chain(Some(last(undone)).filter(|entry| !entry.deleted()))
 }
 
 impl Local {
     /// What our copy of the object is, which is to go back to `base`, when the log has just lost
     /// `entries` of its name; nothing if that is of no use.
-    pub(super) fn copy_with_undone(
-        &self,
-        object: &ObjectId,
-        base: Version,
-        entries: Vec<Arc<LogEntry>>,
-    ) -> Option<Undone> {
+    pub(super) fn copy_with_undone(&self, object: &ObjectId, base: Version, entries: Vec<Record>) -> Option<Undone> {
         let whole = |object: &ObjectId| !self.missing.contains_key(object) && !self.lost.contains_key(object);
         if base == Version::NONE || snaps::is_clone(object) || !whole(object) {
             return None;
         }
-        let new = |entry: &LogEntry| entry.prior == Version::NONE && !entry.deleted && whole(&entry.object);
-        let bytes: usize = entries.iter().map(|entry| entry_bytes(entry)).sum();
-        let useful = bytes <= NOTED_MAX && entries.iter().all(|entry| entry.object == *object || new(entry));
+        let new = |entry: &Record| entry.prior() == Version::NONE && !entry.deleted() && whole(entry.object());
+        let bytes: usize = entries.iter().map(entry_bytes).sum();
+        let useful = bytes <= NOTED_MAX && entries.iter().all(|entry| entry.object() == object || new(entry));
         useful.then_some(Undone { object: object.clone(), base, entries })
     }
 
@@ -72,8 +71,8 @@ impl Local {
         let Some(undone) = self.undone.swap_remove(object) else { return };
         self.unset(ops, vec![undone_key(object)]);
         if !clones_stay {
-            let clones = undone.entries.iter().filter(|entry| entry.object != undone.object);
-            ops.extend(clones.map(|entry| Op::Remove(key::store_key(self.pg(), &entry.object))));
+            let clones = undone.entries.iter().filter(|entry| *entry.object() != undone.object);
+            ops.extend(clones.map(|entry| Op::Remove(key::store_key(self.pg(), entry.object()))));
         }
     }
 

@@ -21,12 +21,11 @@ use nacre_store::Op;
 use nacre_types::{
     ClientId, ClusterId, Epoch, Generation, Instance, Name, ObjectId, OsdId, PgId, PoolId, Shard, SnapId, Time, Version,
 };
-use nacre_wire::Wire;
 use nacre_wire::msg::client::RequestId;
-use nacre_wire::msg::replication::{ClientMark, LogEntry, PgInfo, Totals};
+use nacre_wire::msg::replication::{ClientMark, PgInfo, Totals};
+use nacre_wire::{Record, RecordFields, Wire};
 use sample::{Decoded, Sample, value};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const GOLDEN: &str = include_str!("golden.txt");
 
@@ -41,8 +40,8 @@ fn object(name: &str) -> ObjectId {
     ObjectId { namespace: "home".into(), key: Name::copy(b"r\0w"), name: name.into(), snapshot, generation }
 }
 /// Update `number` of `interval`: client 9's operation of the same number, on an object of its own.
-fn entry(interval: u64, number: u64) -> Arc<LogEntry> {
-    Arc::new(LogEntry {
+fn entry(interval: u64, number: u64) -> Record {
+    Record::new(RecordFields {
         version: v(interval, number),
         object: object(&format!("o{number}")),
         prior: v(1, 1),
@@ -51,6 +50,7 @@ fn entry(interval: u64, number: u64) -> Arc<LogEntry> {
         answered_below: 3,
         totals: Totals { objects: number, bytes: 100 * number, estimated: false },
         results: Vec::new(),
+        modified_ms: 7,
     })
 }
 

@@ -18,7 +18,7 @@ use nacre_types::{ClusterId, OsdId};
 
 const MAGIC: &[u8; 8] = b"NACRESTO";
 /// The format of this release.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 const VERSION: u32 = FORMAT_VERSION;
 /// Bytes of one superblock slot.
 pub(crate) const SLOT: u64 = 128 << 10;

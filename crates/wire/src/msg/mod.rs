@@ -148,16 +148,12 @@ messages! {
     16 v 1 compat 1 WatchPing(watch::WatchPing);
     17 v 1 compat 1 WatchPong(watch::WatchPong);
 
-    20 v 1 compat 1 Replicate(replication::Replicate) payload;
-    // 21 was an acknowledgement of one group.
+    // 20, 21, 27 to 29 were of before records (`record.rs`).
     22 v 1 compat 1 Ping(replication::Ping);
     23 v 2 compat 1 Pong(replication::Pong);
     24 v 1 compat 1 PeerQuery(replication::PeerQuery);
     25 v 2 compat 1 PeerInfo(replication::PeerInfo);
     26 v 1 compat 1 LogQuery(replication::LogQuery);
-    27 v 2 compat 1 LogReply(replication::LogReply);
-    28 v 2 compat 1 Adopt(replication::Adopt);
-    29 v 2 compat 1 AdoptAck(replication::AdoptAck);
     30 v 1 compat 1 Pull(replication::Pull);
     31 v 2 compat 1 Push(replication::Push) payload;
     32 v 2 compat 1 PushAck(replication::PushAck);
@@ -169,6 +165,10 @@ messages! {
     38 v 1 compat 1 ReplicateApplied(replication::ReplicateApplied);
     39 v 1 compat 1 Part(replication::Part);
     40 v 1 compat 1 ReplicateAcks(replication::ReplicateAcks);
+    41 v 1 compat 1 Replicate(replication::Replicate) payload;
+    42 v 1 compat 1 LogReply(replication::LogReply);
+    43 v 1 compat 1 Adopt(replication::Adopt);
+    44 v 1 compat 1 AdoptAck(replication::AdoptAck);
 
     50 v 1 compat 1 Subscribe(monitor::Subscribe);
     51 v 1 compat 1 MapFull(monitor::MapFull);

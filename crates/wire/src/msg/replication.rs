@@ -12,11 +12,12 @@
 //! when it is long. Every one names the group and the interval it belongs to: work of an older
 //! interval never counts towards a newer one.
 
-use super::client::{RequestId, SubReply};
+use super::client::RequestId;
+use super::{Payload, PayloadCursor};
+use crate::record::Record;
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{Epoch, Name, ObjectId, PgId, SnapId, Version};
-use std::sync::Arc;
 
 /// A step of an update, on the entry's object, with values in place of conditions: what is replicated is the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,28 +90,6 @@ wire_enum!(Effect {
     11 => CloneFrom { snapshot },
 });
 
-/// One update in a placement group's log (CEPH-51).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// Its place in the log, and the object's version after it.
-    pub version: Version,
-    /// The object's version before it; [`Version::NONE`] when it did not exist.
-    pub prior: Version,
-    /// Whether the object is gone after it.
-    pub deleted: bool,
-    /// Which object.
-    pub object: ObjectId,
-    /// Which operation did it.
-    pub request: RequestId,
-    /// The client's lowest unanswered sequence number then.
-    pub answered_below: u64,
-    /// What the operation returned, bounded by [`super::client::OUTPUT_BYTES_MAX`].
-    pub results: Vec<SubReply>,
-    /// The group's objects and bytes after it.
-    pub totals: Totals,
-}
-wire_record!(LogEntry version 1 compat 1 { version, prior, deleted, object, request, answered_below, results, totals });
-
 /// How much a group holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -123,20 +102,6 @@ pub struct Totals {
 }
 wire_fields!(Totals { objects, bytes, estimated });
 
-/// What is remembered of an operation after its log entry is gone, until the client confirms its answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DedupRecord {
-    /// Which operation.
-    pub request: RequestId,
-    /// Its update.
-    pub version: Version,
-    /// On which object: decides who keeps the record when the group splits.
-    pub object: ObjectId,
-    /// What it returned.
-    pub results: Vec<SubReply>,
-}
-wire_record!(DedupRecord version 1 compat 1 { request, version, object, results });
-
 /// A client's lowest unanswered sequence number, as the group knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientMark {
@@ -148,8 +113,8 @@ wire_fields!(ClientMark { below });
 /// The group's memory of operations beyond its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dedup {
-    /// Operations not yet confirmed.
-    pub records: Vec<DedupRecord>,
+    /// Operations not yet confirmed: their updates.
+    pub records: Vec<Record>,
     /// One per client.
     pub marks: Vec<ClientMark>,
     /// The last update of each of these clients: the one with the oldest is forgotten first.
@@ -157,7 +122,7 @@ pub struct Dedup {
     /// Clients have been forgotten: one that is not here may have been here.
     pub forgot: bool,
 }
-wire_record!(Dedup version 2 compat 1 { records, marks } since 2 { last, forgot });
+wire_fields!(Dedup { records, marks, last, forgot });
 
 /// An object that a member's log has and its store does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,21 +145,25 @@ pub struct Undone {
     /// The version before them: the one that is needed.
     pub base: Version,
     /// They, oldest first, at least one. The copy is at the last one's version.
-    pub entries: Vec<Arc<LogEntry>>,
+    pub entries: Vec<Record>,
 }
 wire_record!(Undone version 1 compat 1 { object, base, entries });
 
 /// An update on its way to a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replicate {
+pub struct ReplicaUpdate {
     /// Which group.
     pub pg: PgId,
     /// In which interval.
     pub interval: Epoch,
     /// For the log.
-    pub entry: Arc<LogEntry>,
-    /// For the store; empty when the receiver is a backfill target that does not have the object yet.
+    pub entry: Record,
+    /// For the store. That the object's version is the entry's afterwards is none of them.
     pub effects: Vec<Effect>,
+    /// The receiver gets the entry only, since it lacks the object: recovery brings that.
+    pub entry_only: bool,
+    /// Bytes of the message's payload that the effects are about, behind those of earlier updates.
+    pub payload: u64,
     /// Everything up to here is durable on the whole acting set.
     pub committed: Version,
     /// The log may forget everything up to here.
@@ -202,10 +171,33 @@ pub struct Replicate {
     /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for an
     /// early answer (CEPH-46).
     pub tell_applied: bool,
-    /// Bytes that it takes of a store's room, clones included; 0 before version 2.
+    /// Bytes that it takes of a store's room, clones included.
     pub takes: u64,
 }
-wire_record!(Replicate version 2 compat 1 { pg, interval, entry, effects, committed, trim, tell_applied } since 2 { takes });
+wire_record!(ReplicaUpdate version 1 compat 1 {
+    pg, interval, entry, effects, entry_only, payload, committed, trim, tell_applied, takes,
+});
+
+/// What a primary ordered in one turn, for one replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicate {
+    /// In order.
+    pub updates: Vec<ReplicaUpdate>,
+}
+wire_fields!(Replicate { updates });
+
+impl Replicate {
+    /// One message for each update: what a network that loses some of them could deliver.
+    #[must_use]
+    pub fn split(self, payload: Payload) -> Vec<(Self, Payload)> {
+        let mut payload = PayloadCursor::new(payload);
+        let alone = |update: ReplicaUpdate| {
+            let data = payload.take(update.payload as usize).expect("a message's lengths fit its payload");
+            (Self { updates: vec![update] }, data)
+        };
+        self.updates.into_iter().map(alone).collect()
+    }
+}
 
 /// Everything up to `version` is applied here, in memory; it is not durable yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -345,13 +337,13 @@ pub struct LogReply {
     /// The log's head.
     pub head: Version,
     /// In order.
-    pub entries: Vec<Arc<LogEntry>>,
+    pub entries: Vec<Record>,
     /// Memory of older operations.
     pub dedup: Dedup,
     /// What the group holds at the tail.
     pub totals: Totals,
 }
-wire_record!(LogReply version 2 compat 1 { pg, interval, from, tail, head, entries, dedup, totals } since 2 {});
+wire_record!(LogReply version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, totals });
 
 /// Make your log this: cut it after `from`, append `entries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -367,7 +359,7 @@ pub struct Adopt {
     /// The log's head afterwards.
     pub head: Version,
     /// In order.
-    pub entries: Vec<Arc<LogEntry>>,
+    pub entries: Vec<Record>,
     /// Memory of older operations; replaces the receiver's.
     pub dedup: Dedup,
     /// The logs share nothing: start over, and be backfilled from the first object.
@@ -377,9 +369,9 @@ pub struct Adopt {
     /// What the group holds at the tail.
     pub totals: Totals,
 }
-wire_record!(Adopt version 2 compat 1 {
+wire_record!(Adopt version 1 compat 1 {
     pg, interval, from, tail, head, entries, dedup, restart, committed, totals,
-} since 2 {});
+});
 
 /// A part of a message whose size grows with a group's log, memory or objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -419,7 +411,7 @@ pub struct AdoptAck {
     /// Of what is missing, copies that only have more than they should.
     pub undone: Vec<Undone>,
 }
-wire_record!(AdoptAck version 2 compat 1 { pg, interval, head, missing, backfill } since 2 { undone });
+wire_record!(AdoptAck version 1 compat 1 { pg, interval, head, missing, backfill, undone });
 
 /// Push me this object.
 #[derive(Clone, Debug, PartialEq, Eq)]

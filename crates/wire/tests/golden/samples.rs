@@ -22,14 +22,15 @@ use nacre_wire::msg::monitor::{
     Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Logged, Missing,
-    Part, PeerInfo, PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate,
-    ReplicateAcks, ReplicateApplied, ScanQuery, ScanReply, Totals, Undone,
+    Adopt, AdoptAck, ClientMark, Dedup, Discard, Effect, LogQuery, LogReply, Logged, Missing, Part, PeerInfo,
+    PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, ReplicaUpdate, Replicate, ReplicateAcks,
+    ReplicateApplied, ScanQuery, ScanReply, Totals, Undone,
 };
 use nacre_wire::msg::snap::{CloneInfo, SnapSet, Whole};
 use nacre_wire::msg::watch::{
     NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong, WatchRecord, Watcher, WatcherId,
 };
+use nacre_wire::record::{Record, RecordFields};
 use nacre_wire::{ClusterMap, MapDelta, Message, Wire};
 use std::collections::BTreeMap;
 
@@ -329,8 +330,8 @@ fn effects() -> Vec<Effect> {
 fn totals() -> Totals {
     Totals { objects: 31, bytes: 32, estimated: true }
 }
-fn entry() -> LogEntry {
-    LogEntry {
+fn entry() -> Record {
+    Record::new(RecordFields {
         version: v(5, 6),
         prior: v(3, 4),
         deleted: true,
@@ -339,31 +340,33 @@ fn entry() -> LogEntry {
         answered_below: 5,
         results: vec![SubReply::Value { value: bytes("n") }],
         totals: totals(),
-    }
-}
-fn dedup_record() -> DedupRecord {
-    DedupRecord { request: request(), version: v(5, 6), object: object(), results: vec![SubReply::Done {}] }
+        modified_ms: 7,
+    })
 }
 fn mark() -> ClientMark {
     ClientMark { below: request() }
 }
 fn dedup() -> Dedup {
-    Dedup { records: vec![dedup_record()], marks: vec![mark()], last: vec![v(5, 6)], forgot: true }
+    Dedup { records: vec![entry()], marks: vec![mark()], last: vec![v(5, 6)], forgot: true }
 }
 fn missing() -> Missing {
     Missing { object: object(), need: v(5, 6), have: v(3, 4) }
 }
 fn replicate() -> Replicate {
-    Replicate {
+    let update = ReplicaUpdate {
         pg: pg(),
         interval: Epoch(5),
-        entry: entry().into(),
+        entry: entry(),
         effects: effects(),
+        entry_only: false,
+        payload: 16,
         committed: v(5, 4),
         trim: v(3, 2),
         tell_applied: true,
         takes: 1 << 20,
-    }
+    };
+    let bare = ReplicaUpdate { effects: Vec::new(), entry_only: true, payload: 0, ..update.clone() };
+    Replicate { updates: vec![update, bare] }
 }
 fn replicate_applied() -> ReplicateApplied {
     ReplicateApplied { pg: pg(), interval: Epoch(5), version: v(5, 6) }
@@ -392,9 +395,6 @@ fn peer_info() -> PeerInfo {
 fn log_query() -> LogQuery {
     LogQuery { pg: pg(), interval: Epoch(5), common: v(1, 2) }
 }
-fn first_dedup() -> Dedup {
-    Dedup { last: Vec::new(), forgot: false, ..dedup() }
-}
 fn part() -> Part {
     Part {
         pg: pg(),
@@ -414,7 +414,7 @@ fn log_reply() -> LogReply {
         from: v(3, 4),
         tail: v(1, 2),
         head: v(5, 6),
-        entries: vec![entry().into()],
+        entries: vec![entry()],
         dedup: dedup(),
         totals: totals(),
     }
@@ -426,7 +426,7 @@ fn adopt() -> Adopt {
         from: v(3, 4),
         tail: v(1, 2),
         head: v(5, 6),
-        entries: vec![entry().into()],
+        entries: vec![entry()],
         dedup: dedup(),
         restart: true,
         committed: v(5, 5),
@@ -444,7 +444,7 @@ fn adopt_ack() -> AdoptAck {
     }
 }
 fn undone() -> Undone {
-    Undone { object: missing().object, base: missing().need, entries: vec![entry().into()] }
+    Undone { object: missing().object, base: missing().need, entries: vec![entry()] }
 }
 fn pull() -> Pull {
     Pull { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6) }
@@ -518,14 +518,13 @@ fn replication() -> Vec<Sample> {
             .map(|(effect, (_, name))| value(&format!("variant Effect.{name}"), effect)),
     );
     all.extend([
-        value("record LogEntry v1", entry()),
+        value("record Record v1", entry()),
         value("fields Totals", totals()),
-        value("record DedupRecord v1", dedup_record()),
         value("fields ClientMark", mark()),
-        value("record Dedup v1", first_dedup()),
-        value("record Dedup v2", dedup()),
+        value("fields Dedup", dedup()),
         value("fields Missing", missing()),
-        value("record Replicate v2", replicate()),
+        value("record ReplicaUpdate v1", replicate().updates.remove(0)),
+        value("fields Replicate", replicate()),
         value("record ReplicateApplied v1", replicate_applied()),
         value("fields Logged", logged()),
         value("record ReplicateAcks v1", replicate_acks()),
@@ -535,12 +534,10 @@ fn replication() -> Vec<Sample> {
         value("record PgInfo v1", info()),
         value("record PeerInfo v2", peer_info()),
         value("fields LogQuery", log_query()),
-        value("record LogReply v1", LogReply { dedup: first_dedup(), ..log_reply() }),
-        value("record LogReply v2", log_reply()),
+        value("record LogReply v1", log_reply()),
         value("record Part v1", part()),
-        value("record Adopt v1", Adopt { dedup: first_dedup(), ..adopt() }),
-        value("record Adopt v2", adopt()),
-        value("record AdoptAck v2", adopt_ack()),
+        value("record Adopt v1", adopt()),
+        value("record AdoptAck v1", adopt_ack()),
         value("record Undone v1", undone()),
         value("fields Pull", pull()),
         value("record Push v2", push()),
@@ -575,8 +572,6 @@ fn first_versions() -> Vec<Sample> {
     let second_pong = || Pong { no_room: false, ..pong() };
     let pong = || Pong { share: 0, most: 0, ..second_pong() };
     let op_request = || OpRequest { dated: Dated::default(), ..op_request() };
-    let log_reply = || LogReply { dedup: first_dedup(), ..log_reply() };
-    let adopt = || Adopt { dedup: first_dedup(), ..adopt() };
     let first = |name: &str, sample: Sample| Sample { name: name.to_owned(), ..sample };
     vec![
         value("record Hello v1", hello()),
@@ -586,7 +581,6 @@ fn first_versions() -> Vec<Sample> {
         value("record PeerInfo v1", peer_info()),
         value("record Pong v1", pong()),
         value("record Pong v2", second_pong()),
-        value("record Replicate v1", Replicate { takes: 0, ..replicate() }),
         value("record ScanReply v1", ScanReply { round: 0, ..scan_reply() }),
         value("record Push v1", Push { transfer: 0, ..push() }),
         value("record PushAck v1", PushAck { transfer: 0, ..push_ack() }),
@@ -601,16 +595,9 @@ fn first_versions() -> Vec<Sample> {
             "frame OpRequest v1",
             frame(Epoch(77), Message::OpRequest(op_request(), vec![bytes("hello wonderful payload")])),
         ),
-        first("frame LogReply v1", frame(Epoch(77), Message::LogReply(log_reply()))),
-        first("frame Adopt v1", frame(Epoch(77), Message::Adopt(adopt()))),
-        value("record AdoptAck v1", first_adopt_ack()),
-        first("frame AdoptAck v1", frame(Epoch(77), Message::AdoptAck(first_adopt_ack()))),
         value("record Refused v1", Refused { process: 0, ..refused() }),
         first("frame Refused v1", frame(Epoch(77), Message::Refused(Refused { process: 0, ..refused() }))),
     ]
-}
-fn first_adopt_ack() -> AdoptAck {
-    AdoptAck { undone: Vec::new(), ..adopt_ack() }
 }
 fn refused() -> Refused {
     Refused { why: "another cluster".to_owned(), process: 0x1234 }
