@@ -159,6 +159,7 @@ fn walk(
     take_chunks(&mut allocator, &index)?;
     drop(allocator);
     let leftovers = leftovers(&index, &mut replay.changes)?;
+    replay.changes.settle();
     index.commit(&Merge { leftovers: &leftovers, ..Merge::all(&replay.changes, &[]) })?;
     let source = Source { index: &index, device: &**device, layout, replay: &replay };
     Walk::new(source, options, units, report).run()?;

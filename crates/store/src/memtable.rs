@@ -6,10 +6,19 @@
 //! A record set and removed again between two checkpoints by a range removal (as a PG log is trimmed) leaves nothing
 //! but one merged range here, and never reaches the index.
 //!
-//! Invariant: `ranges` are disjoint and not adjacent; a record in `records` is newer than every range.
+//! A log that an omap holds grows at its end and is trimmed at its beginning. Entries of an omap that come in the
+//! order of their keys are kept in that order, apart from the tree ([`Appended`]), until the table is frozen: an
+//! insertion into the tree costs five times as much, and a removal again.
+//!
+//! Invariants: `ranges` are disjoint and not adjacent; a record in `records` or `appended` is newer than every range;
+//! of a key that is in both, the one in `appended` is newer; `appended` is empty once the table is frozen.
 
+use crate::format::keys;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
+use indexmap::map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 /// What a memtable knows about a key.
@@ -43,9 +52,19 @@ impl Key {
     }
 }
 
+/// So many omaps may have entries apart; of more than these the tree has all.
+const APPENDED_MAX: usize = 1024;
+
+/// Entries of one omap that came in the order of their keys.
+type Appended = VecDeque<(Bytes, Option<Bytes>)>;
+
 #[derive(Debug, Default)]
 pub(crate) struct MemTable {
     records: BTreeMap<Key, Option<Bytes>>,
+    /// By number of the omap.
+    appended: IndexMap<u64, Appended, FixedState>,
+    /// How many there are in all.
+    appended_count: usize,
     ranges: BTreeMap<Bytes, Bytes>,
     bytes: usize,
 }
@@ -59,27 +78,72 @@ impl MemTable {
         self.bytes
     }
     pub(crate) fn count(&self) -> usize {
-        self.records.len() + self.ranges.len()
+        self.records.len() + self.appended_count + self.ranges.len()
     }
 
     /// Its bytes are those of what is in it.
     pub(crate) fn check(&self) {
-        let records: usize = self.records().map(|(key, value)| charge(key, value)).sum();
+        let records: usize = self.records.iter().map(|(key, value)| charge(&key.bytes, value)).sum();
         let ranges: usize = self.ranges.iter().map(|(from, to)| from.len() + to.len() + OVERHEAD).sum();
-        assert_eq!(self.bytes, records + ranges, "bytes of a memtable");
+        let appended = self.appended.values().flatten().map(|(key, value)| charge(key, value));
+        assert_eq!(self.bytes, records + ranges + appended.sum::<usize>(), "bytes of a memtable");
+        assert_eq!(self.appended_count, self.appended.values().map(VecDeque::len).sum(), "entries apart");
+        assert!(self.appended.values().all(|entries| entries.iter().is_sorted_by_key(|(key, _)| key)), "out of order");
     }
 
     pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         self.bytes += charge(&key, &value);
+        let Some((key, value)) = self.set_apart(key, value) else { return };
         let length = key.len();
         if let Some(old) = self.records.insert(Key::new(key), value) {
             self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
         }
     }
 
+    /// Puts an entry of an omap behind those that are apart, or in the place of one of them; returns what belongs into
+    /// the tree.
+    fn set_apart(&mut self, key: Bytes, value: Option<Bytes>) -> Option<(Bytes, Option<Bytes>)> {
+        let Some(number) = keys::omap_number(&key) else { return Some((key, value)) };
+        let may_begin = self.appended.len() < APPENDED_MAX && value.is_some();
+        let entries = match self.appended.entry(number) {
+            Entry::Occupied(entries) => entries.into_mut(),
+            Entry::Vacant(none) if may_begin => none.insert(Appended::default()),
+            Entry::Vacant(_) => return Some((key, value)),
+        };
+        if let Ok(at) = entries.binary_search_by(|(known, _)| known.cmp(&key)) {
+            self.bytes -= charge(&key, &entries[at].1);
+            entries[at].1 = value;
+            return None;
+        }
+        let behind = entries.back().is_none_or(|(last, _)| *last < key);
+        if !behind || value.is_none() {
+            return Some((key, value));
+        }
+        entries.push_back((key, value));
+        self.appended_count += 1;
+        None
+    }
+
+    /// All goes into the tree: the table is to be merged in the order of its keys.
+    pub(crate) fn settle(&mut self) {
+        for (key, value) in std::mem::take(&mut self.appended).into_values().flatten() {
+            let length = key.len();
+            if let Some(old) = self.records.insert(Key::new(key), value) {
+                self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
+            }
+        }
+        self.appended_count = 0;
+    }
+
     pub(crate) fn remove_range(&mut self, from: Bytes, to: Bytes) {
         if from >= to {
             return;
+        }
+        if let Some(entries) = keys::omap_number(&from).and_then(|number| self.appended.get_mut(&number)) {
+            let first = entries.partition_point(|(key, _)| *key < from);
+            let end = entries.partition_point(|(key, _)| *key < to);
+            self.appended_count -= end - first;
+            self.bytes -= entries.drain(first..end).map(|(key, value)| charge(&key, &value)).sum::<usize>();
         }
         let (from, to) = (Key::new(from), Key::new(to));
         let covered = self.records.extract_if((Bound::Included(&from), Bound::Excluded(&to)), |_, _| true);
@@ -108,6 +172,11 @@ impl MemTable {
     }
 
     pub(crate) fn get(&self, key: &Bytes) -> Known {
+        if let Some(entries) = keys::omap_number(key).and_then(|number| self.appended.get(&number))
+            && let Ok(at) = entries.binary_search_by(|(known, _)| known.cmp(key))
+        {
+            return Known::Value(entries[at].1.clone());
+        }
         if let Some(value) = self.records.get(&Key::new(key.clone())) {
             return Known::Value(value.clone());
         }
@@ -123,12 +192,19 @@ impl MemTable {
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.ranges.iter()
     }
+    /// In the order of keys.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+        assert!(self.appended.is_empty(), "a table is settled before it is merged");
         self.records.iter().map(|(key, value)| (&key.bytes, value))
     }
+    /// Of a key that comes twice the later one counts.
     pub(crate) fn records_in(&self, from: &Bytes, to: &Bytes) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
         let range = Key::new(from.clone())..Key::new(to.max(from).clone());
-        self.records.range(range).map(|(key, value)| (&key.bytes, value))
+        let apart = keys::omap_number(from).and_then(|number| self.appended.get(&number)).into_iter().flat_map(|all| {
+            let first = all.partition_point(|(key, _)| key < from);
+            all.range(first..).take_while(|(key, _)| key < to).map(|(key, value)| (key, value))
+        });
+        self.records.range(range).map(|(key, value)| (&key.bytes, value)).chain(apart)
     }
     /// Bytes of keys and values that are set between `from` and `to`.
     pub(crate) fn weigh(&self, from: &Bytes, to: &Bytes) -> u64 {
@@ -147,6 +223,71 @@ mod tests {
         fn keys_order_as_their_bytes_do(a in proptest::collection::vec(0u8..3, 0..40), b in proptest::collection::vec(0u8..3, 0..40)) {
             let key = |bytes: &[u8]| Key::new(Bytes::copy_from_slice(bytes));
             proptest::prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+        }
+    }
+
+    /// Entries that come in the order of their keys are kept apart: whatever comes between them, the
+    /// table says of each key what a plain map would.
+    #[test]
+    fn entries_kept_apart_are_entries_like_others() {
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        for _ in 0..300 {
+            let (mut table, mut model) = (MemTable::default(), BTreeMap::<Bytes, Option<Bytes>>::new());
+            let mut end = 0_u8;
+            for n in 0..60 {
+                let key = |k: u8| keys::omap(u64::from(k % 2), &[k / 2]);
+                let some = (rng.next_u32() % 64) as u8;
+                match rng.next_u32() % 8 {
+                    0 => {
+                        let (from, to) =
+                            (key(some & !1), key((some & !1).saturating_add((rng.next_u32() % 32) as u8 * 2)));
+                        model.iter_mut().for_each(|(k, value)| {
+                            if (&from..&to).contains(&k) {
+                                *value = None;
+                            }
+                        });
+                        table.remove_range(from, to);
+                    }
+                    1 => {
+                        model.insert(key(some), None);
+                        table.set(key(some), None);
+                    }
+                    2 => {
+                        model.insert(key(some), Some(vec![n].into()));
+                        table.set(key(some), Some(vec![n].into()));
+                    }
+                    _ => {
+                        end = (end + 1) % 120;
+                        model.insert(key(end), Some(vec![n].into()));
+                        table.set(key(end), Some(vec![n].into()));
+                    }
+                }
+                table.check();
+            }
+            for settled in [false, true] {
+                if settled {
+                    table.settle();
+                    table.check();
+                    assert!(table.records().is_sorted_by_key(|(key, _)| key));
+                }
+                for (key, value) in &model {
+                    match table.get(key) {
+                        Known::Value(found) => assert_eq!(found, *value),
+                        Known::Unknown => assert_eq!(*value, None, "only what a range removed may be unknown"),
+                    }
+                    if let Known::Unknown = table.get(key) {
+                        assert!(table.removes(key));
+                    }
+                }
+                for number in [0, 1] {
+                    let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
+                    let seen: BTreeMap<_, _> =
+                        table.records_in(&from, &to).map(|(k, v)| (k.clone(), v.clone())).collect();
+                    let there = |(k, v): (Bytes, Option<Bytes>)| Some((k, v?));
+                    let mine = model.range(from..to).map(|(k, v)| (k.clone(), v.clone())).filter_map(there);
+                    assert_eq!(seen.into_iter().filter_map(there).collect::<Vec<_>>(), mine.collect::<Vec<_>>());
+                }
+            }
         }
     }
 

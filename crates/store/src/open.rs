@@ -432,6 +432,7 @@ impl<D: Device> Store<D> {
         let bitmaps = bitmaps(&replay, &allocator, &layout);
         take_chunks(&mut allocator, &index)?;
         let leftovers = leftovers(&index, &mut replay.changes)?;
+        replay.changes.settle();
         *space.lock() = allocator;
         replay.write_back(&*blocking, &layout).map_err(OpenError::Device)?;
         blocking.flush().map_err(OpenError::Device)?;

@@ -257,14 +257,14 @@ fn what_a_newer_release_wrote_is_refused() {
         let mut image = live.clone();
         let mut bytes = vec![0; 128 << 10];
         image.read(slot, &mut bytes);
-        bytes[8] = 3;
+        bytes[8] = 4;
         let sequence = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes")) + 1;
         bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
         seal(&mut bytes);
         image.write(slot, &bytes);
         let device = TestDevice::with_image(LENGTH, image.clone());
         let error = open(&device, &options()).err().expect("not ours");
-        assert_eq!(error, OpenError::Root(RootError::UnknownVersion(3)));
+        assert_eq!(error, OpenError::Root(RootError::UnknownVersion(4)));
         assert!(error.to_string().contains("made by a newer release"), "{error}");
         assert_eq!(device.live(), image, "and nothing was written");
         // The same, torn: it is no superblock, and the other one serves.
@@ -272,15 +272,24 @@ fn what_a_newer_release_wrote_is_refused() {
         image.write(slot, &bytes);
         assert!(open(&TestDevice::with_image(LENGTH, image.clone()), &options()).is_ok());
     }
-    // An older release's: it has no length of what it covers.
-    let mut image = live.clone();
-    for slot in [0, 128 << 10] {
-        image.write(slot + 8, &1_u32.to_le_bytes());
-        image.write(slot + 112, &0_u32.to_le_bytes());
+    // Older releases': the first has no length of what it covers, the second has logs of groups that are no records.
+    for version in [1, 2] {
+        let mut image = live.clone();
+        for slot in [0, 128 << 10] {
+            let mut bytes = vec![0; 128 << 10];
+            image.read(slot, &mut bytes);
+            bytes[8] = version;
+            if version == 1 {
+                bytes[112..116].fill(0);
+            } else {
+                seal(&mut bytes);
+            }
+            image.write(slot, &bytes);
+        }
+        let error = open(&TestDevice::with_image(LENGTH, image), &options()).err().expect("not ours");
+        assert_eq!(error, OpenError::Root(RootError::UnknownVersion(u32::from(version))));
+        assert!(error.to_string().contains("made by an older release"), "{error}");
     }
-    let error = open(&TestDevice::with_image(LENGTH, image), &options()).err().expect("not ours");
-    assert_eq!(error, OpenError::Root(RootError::UnknownVersion(1)));
-    assert!(error.to_string().contains("made by an older release"), "{error}");
 
     // The newest two groups of the log.
     const LOG: u64 = 256 << 10;

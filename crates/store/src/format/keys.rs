@@ -85,6 +85,10 @@ pub(crate) fn rest(key: &Bytes) -> Bytes {
 pub(crate) fn number(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(1..9)?.try_into().expect("eight bytes were taken")))
 }
+/// The number in the key of an omap's entry.
+pub(crate) fn omap_number(key: &[u8]) -> Option<u64> {
+    if key.first() == Some(&TAG_OMAP) { number(key) } else { None }
+}
 /// The shard in a shard's key.
 pub(crate) fn shard_number(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(key.get(9..13)?.try_into().expect("four bytes were taken")))

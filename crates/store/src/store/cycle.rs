@@ -167,7 +167,9 @@ impl<D: Device> Store<D> {
         }
         drop(allocator);
         extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
-        self.tables.frozen = Some(Arc::new(std::mem::take(&mut self.tables.active)));
+        let mut frozen = std::mem::take(&mut self.tables.active);
+        frozen.settle();
+        self.tables.frozen = Some(Arc::new(frozen));
         self.index_owed = [0, self.index_owed[0]];
         self.wants_checkpoint = false;
         // What went past the log was alone: there is nothing in the log to be written to its place.
