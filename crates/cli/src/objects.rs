@@ -231,23 +231,16 @@ pub fn head_of(ended: Ended) -> Result<Option<Head>> {
 
 #[cfg(test)]
 pub mod memory {
-    //! Objects in this process's memory, for tests of what is built on them. It evaluates the parts of an operation as
-    //! `crates/osd` does, and ends operations out of order.
+    //! Objects in this process's memory, for tests of what is built on them: with listings, ends out of order, and
+    //! operations that fail or get no answer.
 
     use super::*;
-
-    #[derive(Clone, Debug, Default, PartialEq)]
-    struct Object {
-        data: Vec<u8>,
-        attrs: BTreeMap<Name, Bytes>,
-        omap: BTreeMap<Bytes, Bytes>,
-        version: u64,
-    }
+    use nacre_client::Failure;
 
     /// See the module head.
     #[derive(Default)]
     pub struct Memory {
-        objects: BTreeMap<(PoolId, ObjectId), Object>,
+        objects: nacre_conformance::memory::Memory,
         ended: Vec<(OpId, Ended)>,
         operations: u64,
         /// Refuses all writes of data after so many.
@@ -259,118 +252,37 @@ pub mod memory {
     impl Memory {
         /// All objects there are.
         pub fn names(&self) -> Vec<ObjectId> {
-            self.objects.keys().map(|(_, object)| object.clone()).collect()
+            self.objects.all.keys().map(|(_, object)| object.clone()).collect()
         }
 
-        fn run(&mut self, operation: Operation) -> Ended {
-            let refuse = |why| Err(Failed::Refused(why));
+        fn run(&mut self, operation: &Operation) -> Ended {
             if let [SubOp::ListObjects { after, limit }] = &operation.ops[..] {
-                let skip =
-                    if after.is_empty() { 0 } else { String::from_utf8_lossy(after).parse().expect("our own cursor") };
-                let mine = |(_, object): &&(PoolId, ObjectId)| {
-                    let seed = object.name.as_bytes().last().copied().unwrap_or_default() % 4;
-                    Some(u32::from(seed)) == operation.group
-                };
-                let mut all = self.objects.keys().filter(|(pool, _)| *pool == operation.pool).filter(mine).skip(skip);
-                let objects: Vec<ObjectId> = all.by_ref().take(*limit as usize).map(|(_, id)| id.clone()).collect();
-                let next = all.next().map(|_| Bytes::from((skip + objects.len()).to_string()));
-                return Ok(done(0, vec![SubReply::Objects { objects, next }], Payload::new()));
+                return Ok(self.list(operation, after, *limit));
             }
-            let key = (operation.pool, operation.object.clone());
-            let mut object = self.objects.get(&key).cloned();
-            let mut payload = Bytes::from(operation.payload.concat());
-            let (mut results, mut out, mut writes) = (Vec::new(), Payload::new(), false);
-            for (index, op) in operation.ops.iter().enumerate() {
-                let guard = OpFailure::Guard { index: index as u32 };
-                writes |= op.is_write();
-                let mut result = SubReply::Done {};
-                match (op, &mut object) {
-                    (SubOp::AssertExists { exists }, found) if found.is_some() != *exists => return refuse(guard),
-                    (SubOp::AssertExists { .. }, _) => {}
-                    (SubOp::AssertVersion { version }, found) => {
-                        if found.as_ref().map(|o| o.version) != Some(version.number) {
-                            return refuse(guard);
-                        }
-                    }
-                    (SubOp::CompareAttr { name, value }, found) => {
-                        let has = found.as_ref().and_then(|o| o.attrs.get(name)).cloned().unwrap_or_default();
-                        if has != *value {
-                            return refuse(guard);
-                        }
-                    }
-                    (SubOp::Create { exclusive: true }, Some(_)) => return refuse(OpFailure::AlreadyExists {}),
-                    (SubOp::Create { .. }, found) => {
-                        found.get_or_insert_default();
-                    }
-                    (SubOp::WriteFull { length }, found) => {
-                        if let Some(left) = &mut self.writes_left {
-                            match left.checked_sub(1) {
-                                Some(fewer) => *left = fewer,
-                                None => return refuse(OpFailure::Full {}),
-                            }
-                        }
-                        found.get_or_insert_default().data = payload.split_to(*length as usize).to_vec();
-                    }
-                    (SubOp::SetAttr { name, value }, found) => {
-                        found.get_or_insert_default().attrs.insert(name.clone(), value.clone());
-                    }
-                    (SubOp::OmapSet { entries }, found) => {
-                        found.get_or_insert_default().omap.extend(entries.iter().cloned());
-                    }
-                    (_, None) => return refuse(OpFailure::NotFound {}),
-                    (SubOp::OmapGet { keys }, Some(found)) => {
-                        let entries = keys.iter().filter_map(|key| Some((key.clone(), found.omap.get(key)?.clone())));
-                        result = SubReply::Entries { entries: entries.collect(), more: false };
-                    }
-                    (SubOp::RemoveAttr { name }, Some(found)) => {
-                        if found.attrs.remove(name).is_none() {
-                            return refuse(OpFailure::NotFound {});
-                        }
-                    }
-                    (SubOp::Delete {}, found) => *found = None,
-                    (SubOp::Stat {}, Some(found)) => {
-                        result = SubReply::Stat {
-                            size: found.data.len() as u64,
-                            version: version(found.version),
-                            modified_ms: 0,
-                        };
-                    }
-                    (SubOp::ListAttrs {}, Some(found)) => {
-                        let entry =
-                            |(name, value): (&Name, &Bytes)| (Bytes::copy_from_slice(name.as_bytes()), value.clone());
-                        result = SubReply::Entries { entries: found.attrs.iter().map(entry).collect(), more: false };
-                    }
-                    (SubOp::Read { offset, length }, Some(found)) => {
-                        let size = found.data.len() as u64;
-                        let (from, to) = ((*offset).min(size), offset.saturating_add(*length).min(size));
-                        let data = Bytes::copy_from_slice(&found.data[from as usize..to as usize]);
-                        result = SubReply::Data { length: data.len() as u64 };
-                        out.push(data);
-                    }
-                    (other, _) => panic!("the memory cluster does not know {other:?}"),
-                }
-                results.push(result);
+            if let Some(left) = &mut self.writes_left
+                && operation.ops.iter().any(|op| matches!(op, SubOp::WriteFull { .. }))
+            {
+                *left = left.checked_sub(1).ok_or(Failed::Refused(OpFailure::Full {}))?;
             }
-            let now = object.as_ref().map_or(0, |object| object.version) + u64::from(writes);
-            match object {
-                Some(mut object) if writes => {
-                    object.version = now;
-                    self.objects.insert(key, object);
-                }
-                None if writes => {
-                    self.objects.remove(&key);
-                }
-                _ => {}
-            }
-            Ok(done(now, results, out))
+            self.objects.perform(operation).map_err(|failure| match failure {
+                Failure::Refused(why) => Failed::Refused(why),
+                other => panic!("objects in memory refuse or succeed: {other:?}"),
+            })
         }
-    }
 
-    fn version(number: u64) -> nacre_types::Version {
-        nacre_types::Version { interval: nacre_types::Epoch(1), number }
-    }
-    fn done(number: u64, results: Vec<SubReply>, payload: Payload) -> Done {
-        Done { version: version(number), results, payload }
+        fn list(&self, operation: &Operation, after: &[u8], limit: u32) -> Done {
+            let skip =
+                if after.is_empty() { 0 } else { String::from_utf8_lossy(after).parse().expect("our own cursor") };
+            let mine = |(pool, object): &&(PoolId, ObjectId)| {
+                let seed = object.name.as_bytes().last().copied().unwrap_or_default() % 4;
+                *pool == operation.pool && Some(u32::from(seed)) == operation.group
+            };
+            let mut all = self.objects.all.keys().filter(mine).skip(skip);
+            let objects: Vec<ObjectId> = all.by_ref().take(limit as usize).map(|(_, id)| id.clone()).collect();
+            let next = all.next().map(|_| Bytes::from((skip + objects.len()).to_string()));
+            let results = vec![SubReply::Objects { objects, next }];
+            Done { version: nacre_types::Version::NONE, results, payload: Payload::new() }
+        }
     }
 
     impl Objects for Memory {
@@ -382,7 +294,7 @@ pub mod memory {
                     self.unanswered = fewer;
                     Err(Failed::Unknown("no answer".to_owned()))
                 }
-                None => self.run(operation),
+                None => self.run(&operation),
             };
             self.ended.push((id, ended));
             Ok(id)

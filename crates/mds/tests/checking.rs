@@ -255,7 +255,7 @@ impl Site {
     fn change_head(&mut self, dir: Ino, change: impl FnOnce(&mut Head)) {
         let mut head = Head::from_bytes(&self.dir(dir).attrs[&b"head"[..]]).expect("a head");
         change(&mut head);
-        self.dir(dir).attrs.insert(b"head".to_vec(), head.to_bytes().into());
+        self.dir(dir).attrs.insert("head".into(), head.to_bytes().into());
     }
 }
 fn omap_key(name: &str) -> Bytes {
@@ -546,7 +546,7 @@ const ALL: &[Damage] = &[
             let (dir, name) = (site.ino("/dir"), Name::from("else"));
             let sub = site.ino("/dir/sub");
             let at = Backpointer { dir, name }.to_bytes();
-            site.dir(sub).attrs.insert(b"parent".to_vec(), at.into());
+            site.dir(sub).attrs.insert("parent".into(), at.into());
         },
         &[Kind::Backpointer],
         &[],
@@ -742,7 +742,7 @@ fn a_lost_namespace_is_made_again_from_data() {
     let (one, sub) = (site.ino("/dir/one"), site.ino("/dir/sub"));
     let at = |dir: Ino, name: &str| {
         let at = Backpointer { dir, name: Name::from(name) }.to_bytes();
-        BTreeMap::from([(b"parent".to_vec(), Bytes::from(at))])
+        BTreeMap::from([(Name::from("parent"), Bytes::from(at))])
     };
     let top = Object { data: vec![1; 9], attrs: at(Ino::ROOT, "top"), ..Object::default() };
     site.memory.all.insert(data_key(one, 0), top);

@@ -9,7 +9,7 @@ use nacre_mds::Followed;
 use nacre_mds::follow::{BYTES_MAX, Follow, Source};
 use nacre_mds::journal::{Batch, JournalHead, head_name, object_name};
 use nacre_mds::mds::{Mds, MdsConfig};
-use nacre_types::{Name, ObjectId, PoolId, Time};
+use nacre_types::{Name, ObjectId, PoolId, Time, Version};
 use nacre_wire::Wire as _;
 use nacre_wire::msg::client::SubOp;
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ fn directories(memory: &Memory) -> BTreeMap<(PoolId, ObjectId), Object> {
         .all
         .iter()
         .filter(|((_, object), _)| !is_journal(object))
-        .map(|(at, what)| (at.clone(), what.clone()))
+        .map(|(at, what)| (at.clone(), Object { version: Version::NONE, ..what.clone() }))
         .collect()
 }
 

@@ -34,3 +34,9 @@ pub fn version_of(value: &[u8]) -> (Version, u64) {
 pub(crate) fn stored_attr(name: &Name) -> Name {
     Name::copy(&[USER_ATTR, name.as_bytes()].concat())
 }
+
+/// The client's attribute that is stored under this name, if it is one.
+#[must_use]
+pub fn user_attr(stored: &[u8]) -> Option<Name> {
+    stored.strip_prefix(USER_ATTR).map(Name::copy)
+}

@@ -1,6 +1,6 @@
 //! An object without its data and omap: what its primary keeps of it in memory.
 
-use crate::attributes::{HEADER_ATTR, USER_ATTR, VERSION_ATTR, version_of};
+use crate::attributes::{HEADER_ATTR, VERSION_ATTR, user_attr, version_of};
 use crate::claims::Claims;
 use crate::snaps;
 use bytes::Bytes;
@@ -40,11 +40,7 @@ impl Context {
         let Some(stat) = stat else { return Self::default() };
         let (version, modified_ms) = stat.attrs.get(VERSION_ATTR).map(|bytes| version_of(bytes)).unwrap_or_default();
         let header = stat.attrs.get(HEADER_ATTR).cloned().unwrap_or_default();
-        let attrs = stat
-            .attrs
-            .iter()
-            .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(USER_ATTR)?), value.clone())))
-            .collect();
+        let attrs = stat.attrs.iter().filter_map(|(name, value)| Some((user_attr(name)?, value.clone()))).collect();
         let claims = Claims::of(stat.attrs.iter());
         let snaps = snaps::of_attr(stat.attrs.get(snaps::SNAPS_ATTR));
         let exists = !snaps.whiteout;

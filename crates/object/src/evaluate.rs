@@ -103,6 +103,19 @@ pub trait Methods {
     ) -> (View, Result<Called, Stop>);
 }
 
+/// Where there are no classes.
+#[derive(Clone, Copy, Debug)]
+pub struct NoMethods;
+
+impl Methods for NoMethods {
+    fn call(&mut self, _: u32, _: &Name, _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
+        (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why: "there are no classes here".to_owned() })))
+    }
+    fn eval(&mut self, index: u32, _: &[u8], name: &Name, input: Bytes, view: View) -> (View, Result<Called, Stop>) {
+        self.call(index, name, name, input, view)
+    }
+}
+
 /// What a method returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Called {
@@ -494,15 +507,6 @@ mod tests {
         static SCENE: std::sync::LazyLock<Scene> = std::sync::LazyLock::new(Scene::default);
         static BROUGHT: std::sync::LazyLock<Brought> = std::sync::LazyLock::new(Brought::default);
         Setting { full, may_write: true, scene: &SCENE, brought: &BROUGHT }
-    }
-    struct NoMethods;
-    impl Methods for NoMethods {
-        fn call(&mut self, _: u32, _: &Name, _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
-            (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why: String::new() })))
-        }
-        fn eval(&mut self, _: u32, _: &[u8], _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
-            (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why: String::new() })))
-        }
     }
     fn existing(size: u64) -> Context {
         Context { exists: true, size, ..Context::default() }

@@ -6,7 +6,8 @@
 //!  fetched ───┘      │                     └─▶ wants: what is to be read first            (then again, from its beginning)
 //!                    └─▶ Runtime: methods of classes, in Lua or Rust, on the same View
 //! ```
-//! The caller reads what is wanted, evaluates again, and makes the effects durable: an OSD's primary does.
+//! The caller reads what is wanted, evaluates again, and makes the effects durable: an OSD's primary,
+//! the engine on Ceph, and objects in memory for tests ([`memory`]).
 //! Nothing here knows of placement groups, replicas, clocks or I/O, so the same operation on the same
 //! object has the same effects wherever it is evaluated.
 #![forbid(unsafe_code)]
@@ -18,13 +19,14 @@ mod context;
 pub mod evaluate;
 pub mod fetched;
 mod hints;
+pub mod memory;
 pub mod methods;
 mod mutants;
 mod patches;
 pub mod snaps;
 mod view;
 
-pub use attributes::{HEADER_ATTR, USER_ATTR, VERSION_ATTR, version_of, version_value};
+pub use attributes::{HEADER_ATTR, USER_ATTR, VERSION_ATTR, user_attr, version_of, version_value};
 pub use context::{Context, Source};
 pub use evaluate::{Outcome, Setting, Update, evaluate};
 pub use fetched::{Fetched, Want};

@@ -592,37 +592,8 @@ fn just_before(key: &Bytes) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Object;
     use proptest::prelude::*;
-
-    /// An object before the operation, and a store that answers for it.
-    #[derive(Clone, Debug, Default)]
-    struct Old {
-        data: Vec<u8>,
-        omap: BTreeMap<Bytes, Bytes>,
-    }
-
-    impl Old {
-        fn answer(&self, want: &Want) -> nacre_store::ReadReply {
-            match want {
-                Want::Data { offset, length } => {
-                    let end = (offset + length).min(self.data.len() as u64) as usize;
-                    let bytes = self.data.get(*offset as usize..end).unwrap_or(&[]);
-                    nacre_store::ReadReply::Data(vec![Bytes::copy_from_slice(bytes)])
-                }
-                Want::Keys(keys) => {
-                    let entries = keys.iter().filter_map(|key| Some((key.clone(), self.omap.get(key)?.clone())));
-                    nacre_store::ReadReply::Omap { entries: entries.collect(), more: false }
-                }
-                Want::Clone(_) => nacre_store::ReadReply::Weight(0),
-                Want::Page { after, entries } => {
-                    let all = self.omap.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
-                    let all: Vec<(Bytes, Bytes)> = all.map(|(key, value)| (key.clone(), value.clone())).collect();
-                    let (entries, more) = (all[..all.len().min(*entries)].to_vec(), all.len() > *entries);
-                    nacre_store::ReadReply::Omap { entries, more }
-                }
-            }
-        }
-    }
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -696,7 +667,7 @@ mod tests {
     }
 
     /// The same, on an object that simply is what the steps make of it.
-    fn model(old: &Old, steps: &[Step]) -> Seen {
+    fn model(old: &Object, steps: &[Step]) -> (Seen, Option<Object>) {
         let mut now = Some(old.clone());
         let none = OpFailure::NotFound {}.to_string();
         let mut seen = Vec::new();
@@ -713,7 +684,7 @@ mod tests {
                     }
                     now = Some(changed);
                 }
-                (Step::Full(data), _) => now = Some(Old { data: data.clone(), ..changed }),
+                (Step::Full(data), _) => now = Some(Object { data: data.clone(), ..changed }),
                 (Step::Zero(offset, length), _) => {
                     let end = ((offset + length) as usize).min(changed.data.len());
                     if (*offset as usize) < end {
@@ -735,7 +706,7 @@ mod tests {
                     changed.omap.remove(&key(*k));
                     now = Some(changed);
                 }
-                (Step::Clear, _) => now = Some(Old { omap: BTreeMap::new(), ..changed }),
+                (Step::Clear, _) => now = Some(Object { omap: BTreeMap::new(), ..changed }),
                 (Step::Read(offset, length), _) => {
                     let end = ((offset + length) as usize).min(changed.data.len());
                     text = format!("{:?}", changed.data.get(*offset as usize..end).unwrap_or(&[]));
@@ -760,14 +731,14 @@ mod tests {
             }
             seen.push(text);
         }
-        seen
+        (seen, now)
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
         /// Whatever has to be read first, and however often the evaluation is begun again, an
-        /// operation sees the object as its own earlier parts left it.
+        /// operation sees the object as its own earlier parts left it, and its effects leave that.
         #[test]
         fn an_operation_sees_what_it_did(
             data in proptest::collection::vec(1..255_u8, 0..30),
@@ -775,26 +746,28 @@ mod tests {
             steps in steps(),
         ) {
             let omap = keys.into_iter().map(|(k, v)| (key(k), Bytes::from(vec![v]))).collect();
-            let old = Old { data, omap };
+            let old = Object { data, omap, ..Object::default() };
             let context = Context { exists: true, size: old.data.len() as u64, ..Context::default() };
             let mut fetched = Fetched::default();
-            let seen = loop {
+            let (seen, effects, written) = loop {
                 let mut view = View::new(context.clone(), fetched);
                 match run(&mut view, &steps) {
-                    Ok(seen) => break seen,
+                    Ok(seen) => break (seen, view.effects, view.written),
                     Err(_) => {
                         prop_assert!(!view.wanted.is_empty(), "it waits for nothing");
                         fetched = view.fetched;
                         prop_assert!(!fetched.is_exhausted(), "rounds without end");
                         for want in view.wanted {
-                            let reply = old.answer(&want);
+                            let reply = old.read(&want);
                             fetched.take(want, Some(reply));
                         }
                         fetched.end_round();
                     }
                 }
             };
-            prop_assert_eq!(seen, model(&old, &steps));
+            let mut now = Some(old.clone());
+            Object::apply(&mut now, effects, written);
+            prop_assert_eq!((seen, now), model(&old, &steps));
         }
     }
 
@@ -835,7 +808,7 @@ mod tests {
     fn reading_key_by_key_takes_few_rounds() {
         let omap: BTreeMap<Bytes, Bytes> =
             (0..2000_u32).map(|n| (Bytes::from(format!("{n:06}")), Bytes::from_static(b"v"))).collect();
-        let old = Old { data: Vec::new(), omap: omap.clone() };
+        let old = Object { omap: omap.clone(), ..Object::default() };
         let mut fetched = Fetched::default();
         loop {
             let mut view = View::new(Context { exists: true, ..Context::default() }, fetched);
@@ -845,7 +818,7 @@ mod tests {
                 break;
             }
             for want in view.wanted {
-                let reply = old.answer(&want);
+                let reply = old.read(&want);
                 fetched.take(want, Some(reply));
             }
             fetched.end_round();

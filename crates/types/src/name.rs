@@ -1,6 +1,7 @@
 //! Object names.
 
 use bytes::Bytes;
+use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -38,6 +39,13 @@ impl Ord for Name {
 impl PartialOrd for Name {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+/// Equal, ordered and hashed as its bytes: maps by name are asked by bytes.
+impl Borrow<[u8]> for Name {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 

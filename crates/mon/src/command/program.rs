@@ -298,7 +298,7 @@ pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
 pub fn client_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     administrator(view, fields)?;
     let name = fields.need_text("name")?;
-    if !view.map().clients.contains_key(&name.into()) {
+    if !view.map().clients.contains_key(name.as_bytes()) {
         return Err(format!("there is no client {name}; `client ls` lists them"));
     }
     keeps_an_administrator(view, &name.into(), None)?;

@@ -24,7 +24,7 @@ use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Epoch, Ino, Instance, Name, PoolId, Rank, Time, Version};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::map::Address;
-use nacre_wire::msg::client::{OpFailure, SubOp, op_flag};
+use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
 use nacre_wire::{Message, Wire as _};
@@ -889,38 +889,20 @@ impl World {
 
     /// What needs more room is refused while there is none, as OSDs do it: all or nothing of an operation.
     fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
-        let takes_room = |op: &SubOp| {
-            matches!(
-                op,
-                SubOp::Write { .. }
-                    | SubOp::WriteFull { .. }
-                    | SubOp::Append { .. }
-                    | SubOp::Create { .. }
-                    | SubOp::SetAttr { .. }
-                    | SubOp::OmapSet { .. }
-                    | SubOp::CopyFrom { .. }
-            )
-        };
-        let copied = operation.ops.iter().find_map(|op| match op {
-            SubOp::CopyFrom { source } => Some(source),
-            _ => None,
-        });
-        let is_urgent = operation.flags & op_flag::FULL_OK != 0;
-        if self.schedule.now >= self.full_until || is_urgent || !operation.ops.iter().any(takes_room) {
-            let done = self.memory.perform(operation);
-            self.report.copied += u64::from(copied.is_some() && done.is_ok());
-            return done;
+        let full = self.schedule.now < self.full_until;
+        let done = self.memory.perform_where(operation, full);
+        match &done {
+            Ok(_) => {
+                let copies = operation.ops.iter().any(|op| matches!(op, SubOp::CopyFrom { .. }));
+                self.report.copied += u64::from(copies);
+            }
+            Err(Failure::Refused(OpFailure::Full {})) => {
+                self.report.full += 1;
+                self.note(|| format!("no room for {:?} of {}", operation.ops, operation.object.name));
+            }
+            Err(_) => {}
         }
-        // What it asserts comes first.
-        let mut beside = Memory::default();
-        for name in [Some(&operation.object), copied].into_iter().flatten() {
-            let key = (operation.pool, name.clone());
-            beside.all.extend(self.memory.all.get(&key).map(|object| (key, object.clone())));
-        }
-        beside.perform(operation)?;
-        self.report.full += 1;
-        self.note(|| format!("no room for {:?} of {}", operation.ops, operation.object.name));
-        Err(Failure::Refused(OpFailure::Full {}))
+        done
     }
 
     fn go_on_repairing(&mut self) {
