@@ -35,8 +35,8 @@ impl Memory {
     pub fn perform_where(&mut self, operation: &Operation, full: bool) -> Result<Done, Failure> {
         let Operation { pool, object, ops, payload, flags, .. } = operation;
         let key = (*pool, object.clone());
-        let source = ops.iter().find_map(|op| if let SubOp::CopyFrom { source } = op { Some(source) } else { None });
-        let source = source.and_then(|source| self.all.get(&(*pool, source.clone()))).cloned();
+        let source =
+            ops.iter().find_map(SubOp::source).and_then(|source| self.all.get(&(*pool, source.clone()))).cloned();
         let mut object = self.all.remove(&key);
         let request = OpRequest { ops: ops.clone(), flags: *flags, ..OpRequest::default() };
         let performed = Object::perform(&mut object, &request, payload, full, source.as_ref());

@@ -8,12 +8,9 @@
 //! Invariant: `bytes` is the sum of `asked`.
 
 use nacre_wire::Message;
-use nacre_wire::msg::client::{OP_BYTES_MAX, SubOp};
 use nacre_wire::msg::meta::{META_ANSWER_BYTES_MAX, META_VALUE_BYTES_MAX, MetaCall, MetaOp, MetaSpan};
 use std::collections::BTreeMap;
 
-/// What a page of an omap is taken to be.
-const OMAP_REPLY: u64 = 1 << 20;
 /// A key of the metadata with its value.
 const PAIR: u64 = META_VALUE_BYTES_MAX + (4 << 10);
 /// An answer to a request on metadata, at most.
@@ -37,12 +34,8 @@ impl Request {
     fn of(message: &Message) -> Option<(Self, u64)> {
         Some(match message {
             Message::OpRequest(request, _) => {
-                let reply = |op: &SubOp| match op {
-                    SubOp::Read { length, .. } => (*length).min(OP_BYTES_MAX),
-                    SubOp::OmapList { .. } | SubOp::OmapGet { .. } => OMAP_REPLY,
-                    _ => 0,
-                };
-                (Self::Operation(request.request.sequence), request.ops.iter().map(reply).sum())
+                let reply = request.ops.iter().map(|op| op.facts().reply).sum();
+                (Self::Operation(request.request.sequence), reply)
             }
             Message::MetaRequest(request) => (Self::Metadata(request.sequence), meta_reply(&request.call)),
             Message::MetaWatch(ask) => (Self::Watch(ask.watch), if ask.from == 0 { 0 } else { META_HISTORY }),

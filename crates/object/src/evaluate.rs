@@ -5,7 +5,7 @@
 //! outcome says what; then the operation is evaluated again, from its beginning.
 
 use crate::attributes::{VERSION_ATTR, version_value};
-use crate::claims::{self, Scene};
+use crate::claims::{Claiming, Scene};
 use crate::context::{Context, Source};
 use crate::fetched::{Fetched, Want};
 use crate::snaps::Then;
@@ -18,6 +18,7 @@ use nacre_wire::msg::client::{
     ATTR_BYTES_MAX, CALL_OUTPUT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, RESULT_BYTES_MAX,
     SubOp, SubReply,
 };
+use nacre_wire::msg::part::Looks;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::{PayloadCursor, payload_len};
 use nacre_wire::{Payload, Wire};
@@ -136,12 +137,7 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
     if request.request.sequence == 0 {
         return invalid("sequence numbers begin at 1");
     }
-    check_operation(&request.ops, payload)?;
-    for op in &request.ops {
-        claims::watch::validate(op, request.ops.len() == 1)?;
-        claims::lock::validate(op)?;
-    }
-    Ok(())
+    check_operation(&request.ops, payload)
 }
 
 /// What an evaluation knows besides the operation and the object.
@@ -283,7 +279,14 @@ pub fn small_bytes(effects: &[Effect]) -> usize {
         Effect::SetAttr { name, value } => name.as_bytes().len() + value.len(),
         Effect::OmapSet { entries } => entries.iter().map(|(key, value)| key.len() + value.len() + 8).sum(),
         Effect::OmapRemove { keys } => keys.iter().map(|key| key.len() + 4).sum(),
-        _ => 0,
+        Effect::Touch {}
+        | Effect::Write { .. }
+        | Effect::Zero { .. }
+        | Effect::Truncate { .. }
+        | Effect::Remove {}
+        | Effect::RemoveAttr { .. }
+        | Effect::OmapClear {}
+        | Effect::CloneFrom { .. } => 0,
     };
     effects.iter().map(bytes).sum()
 }
@@ -319,14 +322,18 @@ impl Run<'_> {
     /// seen, can be read with it.
     fn look_ahead(&mut self, op: &SubOp) {
         let view = &mut self.view;
-        let _ = match op {
-            SubOp::Read { offset, length }
-            | SubOp::CompareData { offset, length }
-            | SubOp::Checksum { offset, length } => view.read(*offset, *length).map(drop),
-            SubOp::OmapGet { keys } => view.omap_get_many(keys).map(drop),
-            SubOp::OmapList { after, limit } => list(view, after, *limit).map(drop),
-            _ => Ok(()),
+        let _ = match op.facts().looks {
+            Looks::Data(offset, length) => view.read(offset, length).map(drop),
+            Looks::Keys(keys) => view.omap_get_many(keys).map(drop),
+            Looks::Entries(after, limit) => list(view, after, limit).map(drop),
+            // Attributes are here, and what looks at all stands alone.
+            Looks::Nothing | Looks::Attrs | Looks::All => Ok(()),
         };
+    }
+
+    const fn claims(&mut self) -> Claiming<'_> {
+        let View { context, effects, .. } = &mut self.view;
+        Claiming { scene: self.scene, context, effects }
     }
 
     fn part(&mut self, index: usize, op: &SubOp, methods: &mut dyn Methods) -> Result<(), Stop> {
@@ -417,17 +424,40 @@ impl Run<'_> {
                 result = self.called(methods.eval(index, &script, handler, input, view))?;
             }
             SubOp::ListObjects { .. } => unreachable!("listings are not evaluated on an object"),
-            SubOp::Watch { .. } | SubOp::Unwatch { .. } | SubOp::ListWatchers {} => {
-                result = claims::watch::part(op, self.scene, &mut self.view.context, &mut self.view.effects)?;
+            SubOp::Watch { cookie, timeout_ms } => {
+                self.view.exists()?;
+                self.claims().watch(*cookie, *timeout_ms)?;
+            }
+            SubOp::Unwatch { cookie } => {
+                self.view.exists()?;
+                self.claims().unwatch(*cookie)?;
+            }
+            SubOp::ListWatchers {} => {
+                self.view.exists()?;
+                result = SubReply::Watchers { watchers: self.claims().watchers() };
             }
             SubOp::Notify { .. } => unreachable!("a notify is not evaluated: it tells the object's watchers"),
-            SubOp::Lock { .. }
-            | SubOp::Unlock { .. }
-            | SubOp::BreakLock { .. }
-            | SubOp::AssertLock { .. }
-            | SubOp::ListLocks {} => {
-                let guard = OpFailure::Guard { index };
-                result = claims::lock::part(op, guard, self.scene, &mut self.view.context, &mut self.view.effects)?;
+            SubOp::Lock { name, cookie, shared, lease_ms, description } => {
+                result = self.claims().lock(name, *cookie, *shared, *lease_ms, description)?;
+            }
+            SubOp::Unlock { name, cookie } => {
+                if !self.claims().unlock(name, *cookie) {
+                    return Err(guard);
+                }
+            }
+            SubOp::BreakLock { name, owner } => {
+                if !self.claims().break_lock(name, owner) {
+                    return Err(Stop::Fail(OpFailure::NotFound {}));
+                }
+            }
+            SubOp::AssertLock { name, cookie, shared_ok } => {
+                if !self.claims().holds(name, *cookie, *shared_ok) {
+                    return Err(guard);
+                }
+            }
+            SubOp::ListLocks {} => {
+                self.view.exists()?;
+                result = SubReply::Locks { locks: self.claims().locks() };
             }
             SubOp::ListSnaps {} => {
                 let Context { exists, snaps, .. } = &self.view.context;

@@ -21,6 +21,7 @@ use nacre_types::{Name, ObjectId, SnapId};
 use nacre_wire::Wire;
 use nacre_wire::map::{PoolSnaps, SnapMode};
 use nacre_wire::msg::client::{OpFailure, OpRequest, SnapContext, SubOp};
+use nacre_wire::msg::part::Kind;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CLONE_SNAPS_MAX, CLONES_MAX, CloneInfo, SnapSet};
 
@@ -131,13 +132,9 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
 /// has happened already: the snapshot may have been removed since (simulator, seed 194).
 #[must_use]
 pub fn impossible(request: &OpRequest, pool: &PoolSnaps) -> Option<OpFailure> {
-    request.ops.iter().find_map(|op| match op {
-        SubOp::Rollback { snap } if !pool.is_live(*snap) => {
-            let why = format!("the pool has no snapshot {}; `pool snap ls` lists them", snap.0);
-            Some(OpFailure::Invalid { why })
-        }
-        _ => None,
-    })
+    let dead = |op: &SubOp| if let SubOp::Rollback { snap } = op { Some(*snap) } else { None };
+    let snap = request.ops.iter().filter_map(dead).find(|snap| !pool.is_live(*snap))?;
+    Some(OpFailure::Invalid { why: format!("the pool has no snapshot {}; `pool snap ls` lists them", snap.0) })
 }
 
 /// What the operation preserves.
@@ -157,17 +154,7 @@ pub fn context(request: &OpRequest, pool: &PoolSnaps) -> SnapContext {
 /// Whether the operation changes what snapshots preserve. Watches and locks are of the live object alone.
 #[must_use]
 pub fn changes_content(request: &OpRequest) -> bool {
-    let claims = |op: &SubOp| {
-        matches!(
-            op,
-            SubOp::Watch { .. }
-                | SubOp::Unwatch { .. }
-                | SubOp::Lock { .. }
-                | SubOp::Unlock { .. }
-                | SubOp::BreakLock { .. }
-        )
-    };
-    request.ops.iter().any(|op| op.is_write() && !claims(op))
+    request.ops.iter().any(|op| matches!(op.facts().kind, Kind::Writes | Kind::Calls))
 }
 
 /// Whether the operation's snapshot and snapshot context are possible in the pool.
@@ -177,35 +164,9 @@ pub fn changes_content(request: &OpRequest) -> bool {
 pub fn validate(request: &OpRequest, pool: &PoolSnaps) -> Result<(), OpFailure> {
     let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
     if is_clone(&request.object) {
-        let reads = |op: &SubOp| {
-            !op.is_write()
-                && !matches!(
-                    op,
-                    SubOp::Notify { .. }
-                        | SubOp::ListWatchers {}
-                        | SubOp::ListLocks {}
-                        | SubOp::AssertLock { .. }
-                        | SubOp::ListObjects { .. }
-                        | SubOp::ListSnaps {}
-                )
-        };
+        let reads = |op: &SubOp| matches!(op.facts().kind, Kind::Reads | Kind::Guards);
         if !request.ops.iter().all(reads) {
             return invalid("a snapshot's objects can be read, and nothing else; calls are for the live object");
-        }
-    }
-    for op in &request.ops {
-        let guards = || {
-            let others = request.ops.iter().filter(|other| *other != op);
-            others.into_iter().all(|other| !other.is_write() && !matches!(other, SubOp::Read { .. }))
-        };
-        match op {
-            SubOp::Rollback { .. } | SubOp::CopyFrom { .. }
-                if !guards() || request.ops.last() != Some(op) || count(request, op) > 1 =>
-            {
-                return invalid("a rollback or a copy is the last part of its operation, after nothing but guards");
-            }
-            SubOp::ReadWhole {} if request.ops.len() > 1 => return invalid("reading a whole object stands alone"),
-            _ => {}
         }
     }
     let SnapContext { sequence, snapshots } = &request.snaps;
@@ -224,10 +185,6 @@ pub fn validate(request: &OpRequest, pool: &PoolSnaps) -> Result<(), OpFailure> 
         return invalid("a snapshot context is newest first, up to its sequence, of at most 1000 allocated snapshots");
     }
     Ok(())
-}
-
-fn count(request: &OpRequest, op: &SubOp) -> usize {
-    request.ops.iter().filter(|other| *other == op).count()
 }
 
 /// What the object is to become with a rollback.

@@ -191,8 +191,7 @@ impl Programs {
 
     /// The operation is evaluated next.
     pub fn prepare(&mut self, op: &Pending, now: Time) {
-        let is_call = |part: &SubOp| matches!(part, SubOp::Call { .. } | SubOp::Eval { .. });
-        if op.request.ops.iter().any(is_call) {
+        if op.request.ops.iter().any(SubOp::is_call) {
             self.counters.inline += 1;
             let facts = self.facts(op);
             self.runtime.begin(op.request.request.client, now, facts);

@@ -15,82 +15,67 @@
 //!
 //! Invariant: tokens of one lock's grants only grow: they are versions of the object, and these do.
 
-use super::{Scene, lock_attr};
+use super::{Claiming, Scene, lock_attr};
 use crate::context::Context;
 use crate::{Mutant, mutant};
 use nacre_types::Name;
 use nacre_wire::Wire;
-use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
-use nacre_wire::msg::lock::{
-    LOCK_DESCRIPTION_MAX, LOCK_HOLDERS_MAX, LOCK_NAME_MAX, LOCKS_MAX, LockEntry, LockHolder, LockOwner, LockRecord,
-};
+use nacre_wire::msg::client::{OpFailure, SubReply};
+use nacre_wire::msg::lock::{LOCK_HOLDERS_MAX, LOCKS_MAX, LockEntry, LockHolder, LockOwner, LockRecord};
 use nacre_wire::msg::replication::Effect;
 
-/// Whether the part is one at all.
-///
-/// # Errors
-/// What every OSD would answer, whatever the object.
-pub fn validate(op: &SubOp) -> Result<(), OpFailure> {
-    let (name, description) = match op {
-        SubOp::Lock { name, description, .. } => (name, description.as_str()),
-        SubOp::Unlock { name, .. } | SubOp::BreakLock { name, .. } | SubOp::AssertLock { name, .. } => (name, ""),
-        _ => return Ok(()),
-    };
-    if name.as_bytes().is_empty() || name.as_bytes().len() > LOCK_NAME_MAX {
-        return Err(OpFailure::Invalid { why: format!("a lock's name has between 1 and {LOCK_NAME_MAX} bytes") });
+impl Claiming<'_> {
+    fn lock_owner(&self, cookie: u64) -> LockOwner {
+        LockOwner { client: self.scene.client, instance: self.scene.instance, cookie }
     }
-    if description.len() > LOCK_DESCRIPTION_MAX {
-        return Err(OpFailure::Invalid {
-            why: format!("a lock's description has at most {LOCK_DESCRIPTION_MAX} bytes"),
-        });
-    }
-    Ok(())
-}
 
-/// Does the part. `guard` is the failure of a guard in its place.
-///
-/// # Errors
-/// Why it cannot be done.
-pub fn part(
-    op: &SubOp,
-    guard: OpFailure,
-    scene: &Scene,
-    context: &mut Context,
-    effects: &mut Vec<Effect>,
-) -> Result<SubReply, OpFailure> {
-    let own = |cookie: u64| LockOwner { client: scene.client, instance: scene.instance, cookie };
-    match op {
-        SubOp::Lock { name, cookie, shared, lease_ms, description } => {
-            let holder = LockHolder {
-                owner: own(*cookie),
-                token: scene.token,
-                granted: scene.epoch,
-                lease_ms: *lease_ms,
-                description: description.clone(),
-            };
-            grant(name, *shared, holder, scene, context, effects)
-        }
-        SubOp::Unlock { name, cookie } => {
-            remove(name, &own(*cookie), context, effects).ok_or(guard)?;
-            Ok(SubReply::Done {})
-        }
-        SubOp::BreakLock { name, owner } => {
-            remove(name, owner, context, effects).ok_or(OpFailure::NotFound {})?;
-            Ok(SubReply::Done {})
-        }
-        SubOp::AssertLock { name, cookie, shared_ok } => {
-            let owner = own(*cookie);
-            let record = context.claims.locks.get(name).filter(|record| !record.shared || *shared_ok);
-            let held = record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
-            let held = held || (mutant(Mutant::LockOwnerUnchecked) && record.is_some());
-            if held { Ok(SubReply::Done {}) } else { Err(guard) }
-        }
-        SubOp::ListLocks {} if !context.exists => Err(OpFailure::NotFound {}),
-        SubOp::ListLocks {} => {
-            let entry = |(name, record): (&Name, &LockRecord)| LockEntry { name: name.clone(), record: record.clone() };
-            Ok(SubReply::Locks { locks: context.claims.locks.iter().map(entry).collect() })
-        }
-        other => unreachable!("{other:?} is not about locks"),
+    /// Takes or renews a lock.
+    ///
+    /// # Errors
+    /// Another client has it, or there are too many.
+    pub fn lock(
+        &mut self,
+        name: &Name,
+        cookie: u64,
+        shared: bool,
+        lease_ms: u32,
+        description: &str,
+    ) -> Result<SubReply, OpFailure> {
+        let holder = LockHolder {
+            owner: self.lock_owner(cookie),
+            token: self.scene.token,
+            granted: self.scene.epoch,
+            lease_ms,
+            description: description.to_owned(),
+        };
+        grant(name, shared, holder, self.scene, self.context, self.effects)
+    }
+
+    /// Gives a lock back; whether it was held.
+    pub fn unlock(&mut self, name: &Name, cookie: u64) -> bool {
+        let owner = self.lock_owner(cookie);
+        self.break_lock(name, &owner)
+    }
+
+    /// Takes a lock away; whether this was its holder.
+    pub fn break_lock(&mut self, name: &Name, owner: &LockOwner) -> bool {
+        remove(name, owner, self.context, self.effects).is_some()
+    }
+
+    /// Whether this client holds the lock; with others, if `shared_ok`.
+    #[must_use]
+    pub fn holds(&self, name: &Name, cookie: u64, shared_ok: bool) -> bool {
+        let owner = self.lock_owner(cookie);
+        let record = self.context.claims.locks.get(name).filter(|record| !record.shared || shared_ok);
+        let held = record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
+        held || (mutant(Mutant::LockOwnerUnchecked) && record.is_some())
+    }
+
+    /// All locks.
+    #[must_use]
+    pub fn locks(&self) -> Vec<LockEntry> {
+        let entry = |(name, record): (&Name, &LockRecord)| LockEntry { name: name.clone(), record: record.clone() };
+        self.context.claims.locks.iter().map(entry).collect()
     }
 }
 
@@ -154,6 +139,7 @@ fn remove(name: &Name, owner: &LockOwner, context: &mut Context, effects: &mut V
 mod tests {
     use super::*;
     use nacre_types::{ClientId, Epoch, Instance, Version};
+    use nacre_wire::msg::client::SubOp;
 
     const GUARD: OpFailure = OpFailure::Guard { index: 0 };
 
@@ -175,7 +161,18 @@ mod tests {
                 epoch: Epoch(7),
                 free: self.free.iter().map(|owner| ("n".into(), *owner)).collect(),
             };
-            part(op, GUARD, &scene, &mut self.context, &mut Vec::new())
+            let effects = &mut Vec::new();
+            let mut claiming = Claiming { scene: &scene, context: &mut self.context, effects };
+            let done = |held: bool, failure| if held { Ok(SubReply::Done {}) } else { Err(failure) };
+            match op {
+                SubOp::Lock { name, cookie, shared, lease_ms, description } => {
+                    claiming.lock(name, *cookie, *shared, *lease_ms, description)
+                }
+                SubOp::Unlock { name, cookie } => done(claiming.unlock(name, *cookie), GUARD),
+                SubOp::BreakLock { name, owner } => done(claiming.break_lock(name, owner), OpFailure::NotFound {}),
+                SubOp::AssertLock { name, cookie, shared_ok } => done(claiming.holds(name, *cookie, *shared_ok), GUARD),
+                other => panic!("{other:?} is not tried here"),
+            }
         }
         fn lock(&mut self, client: u64, shared: bool) -> Result<u64, OpFailure> {
             let op = SubOp::Lock { name: "n".into(), cookie: 1, shared, lease_ms: 0, description: "why".to_owned() };
@@ -252,8 +249,5 @@ mod tests {
         }
         let op = SubOp::Lock { name: "last".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() };
         assert!(matches!(bench.run(1, &op), Err(OpFailure::TooMany { .. })));
-        assert!(validate(&op).is_ok());
-        let nameless = SubOp::Unlock { name: Name::copy(b""), cookie: 1 };
-        assert!(matches!(validate(&nameless), Err(OpFailure::Invalid { .. })));
     }
 }

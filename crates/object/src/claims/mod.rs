@@ -11,10 +11,12 @@
 pub mod lock;
 pub mod watch;
 
+use crate::context::Context;
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, Name, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::lock::{LockOwner, LockRecord};
+use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::watch::{WatchRecord, WatcherId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +48,16 @@ pub struct Scene {
     /// Holders of locks that a contender may push out: fenced, or silent for longer than this lock's
     /// lease. The same owner may hold another lock of the object for longer.
     pub free: BTreeSet<(Name, LockOwner)>,
+}
+
+/// An object whose claims an operation asks about or changes.
+pub struct Claiming<'a> {
+    /// By which they are judged.
+    pub scene: &'a Scene,
+    /// The object.
+    pub context: &'a mut Context,
+    /// Of the operation so far.
+    pub effects: &'a mut Vec<Effect>,
 }
 
 impl Claims {

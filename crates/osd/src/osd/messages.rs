@@ -285,19 +285,16 @@ impl Osd {
 /// write comes with authentication.
 fn denied(map: &ClusterMap, name: &Name, request: &nacre_wire::msg::client::OpRequest) -> Option<String> {
     use nacre_wire::msg::client::SubOp;
-    let is_call = |op: &&SubOp| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. });
-    let mut calls = request.ops.iter().filter(is_call).peekable();
+    let mut calls = request.ops.iter().filter(|op| op.is_call()).peekable();
     calls.peek()?;
     let pool = &map.pools.get(&request.pg.pool)?.name;
     let who = if name.as_bytes().is_empty() { "a client without a name".to_owned() } else { format!("client {name}") };
-    calls.find_map(|op| match op {
-        SubOp::Call { class, method, .. } if !map.may_call(name, pool, class, method) => {
-            Some(format!("{who} may not call {class}.{method} in pool {pool}"))
+    calls.find_map(|op| {
+        if let SubOp::Call { class, method, .. } = op {
+            let denied = || format!("{who} may not call {class}.{method} in pool {pool}");
+            return (!map.may_call(name, pool, class, method)).then(denied);
         }
-        SubOp::Eval { .. } if !map.may_eval(name, pool) => {
-            Some(format!("{who} may not run scripts of its own in pool {pool}"))
-        }
-        _ => None,
+        (!map.may_eval(name, pool)).then(|| format!("{who} may not run scripts of its own in pool {pool}"))
     })
 }
 

@@ -88,10 +88,7 @@ impl Pg {
         let retry = sh.config.timing.retry_interval;
         let front = self.as_primary().and_then(|primary| primary.objects.peek(target)).and_then(|state| state.front());
         let Some(front) = front else { return };
-        let source = front.request.ops.iter().find_map(|part| match part {
-            SubOp::CopyFrom { source } => Some(source.clone()),
-            _ => None,
-        });
+        let source = front.request.ops.iter().find_map(SubOp::source).cloned();
         let (Some(source), request) = (source, front.request.request) else { return };
         let copies = &mut sh.copies;
         copies.asked.retain(|_, asked| now.since(asked.at) < retry * FORGOTTEN_AFTER);

@@ -60,9 +60,9 @@ impl Local {
         if self.lost.is_empty() || entry.deleted() {
             return;
         }
-        let of_lost = |effect: &Effect| match effect {
-            Effect::CloneFrom { snapshot } => self.lost.contains_key(&snaps::at(entry.object(), *snapshot)),
-            _ => false,
+        let of_lost = |effect: &Effect| {
+            matches!(effect, Effect::CloneFrom { snapshot }
+                if self.lost.contains_key(&snaps::at(entry.object(), *snapshot)))
         };
         if effects.iter().any(of_lost) {
             self.note_lost(entry.object(), entry.version(), ops);

@@ -335,7 +335,7 @@ impl Pg {
         }
         let state = self.as_primary().expect("serving").objects.peek(object)?;
         let (front, context) = (state.front()?, state.context.as_ref()?);
-        if front.source.is_none() && front.request.ops.iter().any(|op| matches!(op, SubOp::CopyFrom { .. })) {
+        if front.source.is_none() && front.request.ops.iter().any(|op| op.source().is_some()) {
             return Some(Wait::Source);
         }
         if is_write && !self.clones_are_ready(front, context, sh) {
@@ -846,13 +846,14 @@ pub(super) fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
     }
     let mut writes = false;
     for part in &op.request.ops {
-        writes |= match part {
-            SubOp::Call { class, .. } if programs.is_fetching(class) && !mutant(Mutant::OldProgramRuns) => {
-                return false;
-            }
-            SubOp::Call { class, method, .. } => !programs.is_read_only(class, method),
-            part => part.is_write(),
+        let SubOp::Call { class, method, .. } = part else {
+            writes |= part.is_write();
+            continue;
         };
+        if programs.is_fetching(class) && !mutant(Mutant::OldProgramRuns) {
+            return false;
+        }
+        writes |= !programs.is_read_only(class, method);
     }
     op.writes = writes;
     true

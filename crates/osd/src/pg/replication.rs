@@ -167,10 +167,8 @@ impl InFlight {
 
 /// The object that these effects on another of its name clone.
 fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
-    effects.iter().find_map(|effect| match effect {
-        Effect::CloneFrom { snapshot } => Some(nacre_object::snaps::at(object, *snapshot)),
-        _ => None,
-    })
+    let clone = |effect: &Effect| if let Effect::CloneFrom { snapshot } = effect { Some(*snapshot) } else { None };
+    effects.iter().find_map(clone).map(|snapshot| nacre_object::snaps::at(object, snapshot))
 }
 
 /// Whether these effects make an object anew, whatever there is: who lacks it needs nothing else.

@@ -276,11 +276,8 @@ impl Pg {
 
 /// Snapshots that the operation, or a method of it, may roll its object back to.
 fn rolled_back_to(op: &Pending) -> impl Iterator<Item = SnapId> + '_ {
-    let part = op.request.ops.iter().filter_map(|part| match part {
-        SubOp::Rollback { snap } => Some(*snap),
-        _ => None,
-    });
-    part.chain(op.back.iter().copied())
+    let snap = |part: &SubOp| if let SubOp::Rollback { snap } = part { Some(*snap) } else { None };
+    op.request.ops.iter().filter_map(snap).chain(op.back.iter().copied())
 }
 
 /// Clones of which the object does not know.

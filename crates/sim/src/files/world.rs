@@ -24,7 +24,7 @@ use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Epoch, Ino, Instance, Name, PoolId, Rank, Time, Version};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::map::Address;
-use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
 use nacre_wire::{Message, Wire as _};
@@ -893,7 +893,7 @@ impl World {
         let done = self.memory.perform_where(operation, full);
         match &done {
             Ok(_) => {
-                let copies = operation.ops.iter().any(|op| matches!(op, SubOp::CopyFrom { .. }));
+                let copies = operation.ops.iter().any(|op| op.source().is_some());
                 self.report.copied += u64::from(copies);
             }
             Err(Failure::Refused(OpFailure::Full {})) => {

@@ -4,8 +4,11 @@ use super::client::{
     ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX, OpFailure,
     SUB_OPS_MAX, SnapContext, SubOp,
 };
+use super::lock::{LOCK_DESCRIPTION_MAX, LOCK_NAME_MAX};
 use super::meta::MetaCall;
+use super::part::{Facts, Looks, Stands};
 use super::payload_len;
+use super::watch::{NOTIFY_BYTES_MAX, NOTIFY_TIMEOUT_MS, WATCH_TIMEOUT_MS};
 use crate::codec::Wire;
 use crate::frame::{META_LEN_MAX, PAYLOAD_LEN_MAX};
 use crate::measure::{Measure, TooLong};
@@ -79,41 +82,71 @@ pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure
         return Err(OpFailure::TooLarge {});
     }
     check_payload(ops, payload)?;
-    let calls = ops.iter().any(|op| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
-    if calls && ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
+    if ops.iter().any(SubOp::is_call) && ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
         // A grant's token is the version that the object gets; a call may be evaluated when others have come before it.
         return invalid("a lock is not taken in one operation with a call; take it first");
     }
     // Of a call nobody knows yet whether it writes.
-    let writes = ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
-    for op in ops {
-        match op {
-            SubOp::Read { .. } if writes => return invalid(READ_OF_WRITE),
-            SubOp::ListObjects { .. } if ops.len() > 1 => return invalid("a listing stands alone"),
-            op if is_too_large(op) => return Err(OpFailure::TooLarge {}),
-            _ => {}
+    let writes = ops.iter().any(|op| op.is_write() && !op.is_call());
+    for (at, op) in ops.iter().enumerate() {
+        let facts = op.facts();
+        match facts.stands {
+            Stands::Alone(why) if ops.len() > 1 => return invalid(why),
+            Stands::Last if at + 1 < ops.len() || ops[..at].iter().any(SubOp::is_write) => {
+                return invalid("a rollback or a copy is the last part of its operation, after nothing but guards");
+            }
+            Stands::Free | Stands::Alone(_) | Stands::Last => {}
         }
+        if writes && matches!(op, SubOp::Read { .. }) {
+            return invalid(READ_OF_WRITE);
+        }
+        if is_too_large(op, &facts) {
+            return Err(OpFailure::TooLarge {});
+        }
+        check_claims(op, &facts)?;
     }
     Ok(())
 }
 
-fn is_too_large(op: &SubOp) -> bool {
-    let range = |offset: u64, length: u64| offset.checked_add(length).is_none_or(|end| end > OBJECT_BYTES_MAX);
-    match op {
-        SubOp::Read { length, .. } | SubOp::Checksum { length, .. } => *length > OP_BYTES_MAX,
-        SubOp::Write { offset, length } | SubOp::Zero { offset, length } | SubOp::CompareData { offset, length } => {
-            range(*offset, *length)
-        }
-        SubOp::Truncate { size } => range(0, *size),
-        SubOp::GetAttr { name } | SubOp::RemoveAttr { name } => name.as_bytes().len() > ATTR_NAME_MAX,
-        SubOp::SetAttr { name, value } | SubOp::CompareAttr { name, value } => {
-            name.as_bytes().len() > ATTR_NAME_MAX || value.len() > ATTR_BYTES_MAX
-        }
-        SubOp::OmapSet { entries } => {
-            entries.iter().any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
-        }
-        _ => false,
+fn is_too_large(op: &SubOp, facts: &Facts<'_>) -> bool {
+    let value = if let SubOp::SetAttr { value, .. } | SubOp::CompareAttr { value, .. } = op { value.len() } else { 0 };
+    let entries = if let SubOp::OmapSet { entries } = op { &entries[..] } else { &[] };
+    matches!(facts.looks, Looks::Data(_, length) if length > OP_BYTES_MAX)
+        || facts.end > OBJECT_BYTES_MAX
+        || facts.attr.is_some_and(|name| name.as_bytes().len() > ATTR_NAME_MAX)
+        || value > ATTR_BYTES_MAX
+        || entries.iter().any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
+}
+
+/// Names, descriptions and times of locks, watches and notifies.
+fn check_claims(op: &SubOp, facts: &Facts<'_>) -> Result<(), OpFailure> {
+    let invalid = |why: String| Err(OpFailure::Invalid { why });
+    if facts.lock.is_some_and(|name| name.is_empty() || name.as_bytes().len() > LOCK_NAME_MAX) {
+        return invalid(format!("a lock's name has between 1 and {LOCK_NAME_MAX} bytes"));
     }
+    if let SubOp::Lock { description, .. } = op
+        && description.len() > LOCK_DESCRIPTION_MAX
+    {
+        return invalid(format!("a lock's description has at most {LOCK_DESCRIPTION_MAX} bytes"));
+    }
+    if let SubOp::Notify { length, .. } = op
+        && *length > NOTIFY_BYTES_MAX
+    {
+        return invalid(format!("a notify carries at most {NOTIFY_BYTES_MAX} bytes, not {length}"));
+    }
+    let within = |what: &str, ms: u32, (min, max): (u32, u32)| {
+        if (min..=max).contains(&ms) {
+            return Ok(());
+        }
+        invalid(format!("the timeout of a {what} is between {min} and {max} milliseconds, not {ms}"))
+    };
+    if let SubOp::Watch { timeout_ms, .. } = op {
+        within("watch", *timeout_ms, WATCH_TIMEOUT_MS)?;
+    }
+    if let SubOp::Notify { timeout_ms, .. } = op {
+        within("notify", *timeout_ms, NOTIFY_TIMEOUT_MS)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -123,6 +156,22 @@ mod tests {
     use crate::msg::Message;
     use crate::msg::client::OpRequest;
     use nacre_types::{Epoch, PgId, PoolId};
+
+    #[test]
+    fn what_cannot_stand_together_is_refused() {
+        let refused = |ops: &[SubOp]| check_operation(ops, &[]).is_err();
+        let (stat, write) = (SubOp::Stat {}, SubOp::Truncate { size: 1 });
+        let copy = || SubOp::CopyFrom { source: ObjectId::named("a") };
+        assert!(!refused(&[stat.clone(), copy()]));
+        assert!(refused(&[copy(), stat.clone()]) && refused(&[write, copy()]) && refused(&[copy(), copy()]));
+        for alone in [SubOp::ReadWhole {}, SubOp::ListObjects { after: Bytes::new(), limit: 1 }] {
+            assert!(!refused(std::slice::from_ref(&alone)) && refused(&[stat.clone(), alone]));
+        }
+        let lock = |name: &str| SubOp::Unlock { name: name.into(), cookie: 1 };
+        assert!(!refused(&[lock("n")]) && refused(&[lock("")]) && refused(&[lock(&"n".repeat(201))]));
+        let watch = |timeout_ms| SubOp::Watch { cookie: 1, timeout_ms };
+        assert!(!refused(&[watch(1000)]) && refused(&[watch(0)]));
+    }
 
     /// 64 MiB of values in one operation were longer than a frame. Nothing was sent, and the caller
     /// heard after 30 s that an OSD had not answered.

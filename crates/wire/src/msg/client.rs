@@ -326,51 +326,6 @@ wire_enum!(SubOp {
     63 => ReadWhole {},
 });
 
-impl SubOp {
-    /// Whether it changes the object, or may: of a call, only the class knows.
-    #[must_use]
-    pub const fn is_write(&self) -> bool {
-        matches!(
-            self,
-            Self::Write { .. }
-                | Self::WriteFull { .. }
-                | Self::Append { .. }
-                | Self::Zero { .. }
-                | Self::Truncate { .. }
-                | Self::Create { .. }
-                | Self::Delete {}
-                | Self::SetAttr { .. }
-                | Self::RemoveAttr { .. }
-                | Self::OmapSet { .. }
-                | Self::OmapRemove { .. }
-                | Self::OmapClear {}
-                | Self::Call { .. }
-                | Self::Eval { .. }
-                | Self::Watch { .. }
-                | Self::Unwatch { .. }
-                | Self::Lock { .. }
-                | Self::Unlock { .. }
-                | Self::BreakLock { .. }
-                | Self::Rollback { .. }
-                | Self::CopyFrom { .. }
-        )
-    }
-    /// How many bytes of the operation's payload are this part's.
-    #[must_use]
-    pub const fn payload_len(&self) -> u64 {
-        match self {
-            Self::Write { length, .. }
-            | Self::WriteFull { length }
-            | Self::Append { length }
-            | Self::CompareData { length, .. }
-            | Self::Call { length, .. }
-            | Self::Notify { length, .. } => *length,
-            Self::Eval { script, input, .. } => script.saturating_add(*input),
-            _ => 0,
-        }
-    }
-}
-
 /// Bits of [`OpRequest::flags`].
 pub mod op_flag {
     /// Say when it is applied in memory on the whole acting set, before it is durable (CEPH-46, [`OpApplied`]).
@@ -658,7 +613,21 @@ impl SubReply {
             Self::Entries { entries, .. } => entries.iter().map(|(key, value)| key.len() + value.len()).sum(),
             Self::Objects { objects, .. } => objects.iter().map(|object| object.name.as_bytes().len()).sum(),
             Self::Called { output, .. } => output.len(),
-            _ => 0,
+            Self::Whole { object } => {
+                let attrs = object.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len());
+                let entries = object.omap.iter().map(|(key, value)| key.len() + value.len());
+                attrs.sum::<usize>() + entries.sum::<usize>() + object.header.len()
+            }
+            // A few numbers, or bounded by what one object may have of it.
+            Self::Done {}
+            | Self::Data { .. }
+            | Self::Stat { .. }
+            | Self::Checksum { .. }
+            | Self::Notified { .. }
+            | Self::Watchers { .. }
+            | Self::Locked { .. }
+            | Self::Locks { .. }
+            | Self::Snaps { .. } => 0,
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod fs;
 pub mod lock;
 pub mod meta;
 pub mod monitor;
+pub mod part;
 pub mod replication;
 pub mod snap;
 pub mod transaction;

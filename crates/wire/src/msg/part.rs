@@ -1,0 +1,204 @@
+//! What can be said of a part of an operation whatever the object: one table, with every part in it.
+//!
+//! What depends on the object is decided in the crate `object` alone; engines and clients ask here.
+
+use super::client::{OP_BYTES_MAX, SubOp};
+use super::snap::COPY_SMALL_BYTES_MAX;
+use bytes::Bytes;
+use nacre_types::{Name, ObjectId};
+
+/// What a part is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads the object as clients see it: data, attributes, omap.
+    Reads,
+    /// Changes that.
+    Writes,
+    /// A condition on that.
+    Guards,
+    /// Runs a method; whether it writes only its class knows.
+    Calls,
+    /// Changes watches and locks, which are of the live object alone.
+    Claims,
+    /// Reads watches, locks, clones, or what is of no one object: not of a snapshot.
+    Asks,
+}
+
+/// What a part looks at, beside whether the object exists, its size and version. Whoever has to fetch
+/// that can do so before the operation is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks<'a> {
+    /// Nothing, or nothing that is known before.
+    Nothing,
+    /// Attributes.
+    Attrs,
+    /// Data: first byte and length.
+    Data(u64, u64),
+    /// Values of omap keys.
+    Keys(&'a [Bytes]),
+    /// Omap entries: after which key, how many.
+    Entries(&'a Bytes, u32),
+    /// Attributes, data and omap.
+    All,
+}
+
+/// With which other parts a part can be in one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stands {
+    /// With any.
+    Free,
+    /// With none; what is said of one that is not alone.
+    Alone(&'static str),
+    /// Last, and what is before it changes nothing.
+    Last,
+}
+
+/// See the module head.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// What it is for.
+    pub kind: Kind,
+    /// Bytes of the operation's payload that are its.
+    pub payload: u64,
+    /// Bytes that its answer may have, as far as that is much.
+    pub reply: u64,
+    /// The byte behind the range that it writes or compares.
+    pub end: u64,
+    /// The client's attribute that it names.
+    pub attr: Option<&'a Name>,
+    /// The lock that it names.
+    pub lock: Option<&'a Name>,
+    /// What it looks at.
+    pub looks: Looks<'a>,
+    /// What it can be with.
+    pub stands: Stands,
+}
+
+/// What a page of an omap is taken to be.
+const OMAP_REPLY: u64 = 1 << 20;
+
+const fn plain<'a>(kind: Kind) -> Facts<'a> {
+    let (looks, stands) = (Looks::Nothing, Stands::Free);
+    Facts { kind, payload: 0, reply: 0, end: 0, attr: None, lock: None, looks, stands }
+}
+
+impl SubOp {
+    /// The table.
+    #[inline]
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        use Kind::{Asks, Calls, Claims, Guards, Reads, Writes};
+        match self {
+            Self::Read { offset, length } => {
+                let reply = if *length < OP_BYTES_MAX { *length } else { OP_BYTES_MAX };
+                Facts { reply, looks: Looks::Data(*offset, *length), ..plain(Reads) }
+            }
+            Self::Checksum { offset, length } => Facts { looks: Looks::Data(*offset, *length), ..plain(Reads) },
+            Self::Stat {} => plain(Reads),
+            Self::GetAttr { name } => Facts { attr: Some(name), looks: Looks::Attrs, ..plain(Reads) },
+            Self::ListAttrs {} => Facts { looks: Looks::Attrs, ..plain(Reads) },
+            Self::OmapGet { keys } => Facts { reply: OMAP_REPLY, looks: Looks::Keys(keys), ..plain(Reads) },
+            Self::OmapList { after, limit } => {
+                Facts { reply: OMAP_REPLY, looks: Looks::Entries(after, *limit), ..plain(Reads) }
+            }
+            Self::ReadWhole {} => {
+                let (reply, stands) =
+                    (OP_BYTES_MAX + COPY_SMALL_BYTES_MAX as u64, "reading a whole object stands alone");
+                Facts { reply, looks: Looks::All, stands: Stands::Alone(stands), ..plain(Reads) }
+            }
+            Self::Write { offset, length } => {
+                Facts { payload: *length, end: offset.saturating_add(*length), ..plain(Writes) }
+            }
+            Self::WriteFull { length } | Self::Append { length } => Facts { payload: *length, ..plain(Writes) },
+            Self::Zero { offset, length } => Facts { end: offset.saturating_add(*length), ..plain(Writes) },
+            Self::Truncate { size } => Facts { end: *size, ..plain(Writes) },
+            Self::Create { .. } | Self::Delete {} => plain(Writes),
+            Self::SetAttr { name, .. } => Facts { attr: Some(name), ..plain(Writes) },
+            Self::RemoveAttr { name } => Facts { attr: Some(name), looks: Looks::Attrs, ..plain(Writes) },
+            Self::OmapSet { .. } | Self::OmapRemove { .. } | Self::OmapClear {} => plain(Writes),
+            Self::Rollback { .. } | Self::CopyFrom { .. } => {
+                Facts { looks: Looks::Attrs, stands: Stands::Last, ..plain(Writes) }
+            }
+            Self::AssertExists { .. } | Self::AssertVersion { .. } => plain(Guards),
+            Self::CompareData { offset, length } => {
+                let (end, looks) = (offset.saturating_add(*length), Looks::Data(*offset, *length));
+                Facts { payload: *length, end, looks, ..plain(Guards) }
+            }
+            Self::CompareAttr { name, .. } => Facts { attr: Some(name), looks: Looks::Attrs, ..plain(Guards) },
+            Self::Call { length, .. } => Facts { payload: *length, ..plain(Calls) },
+            Self::Eval { script, input, .. } => Facts { payload: script.saturating_add(*input), ..plain(Calls) },
+            Self::Watch { .. } | Self::Unwatch { .. } => plain(Claims),
+            Self::Lock { name, .. } | Self::Unlock { name, .. } | Self::BreakLock { name, .. } => {
+                Facts { lock: Some(name), ..plain(Claims) }
+            }
+            Self::AssertLock { name, .. } => Facts { lock: Some(name), ..plain(Asks) },
+            Self::ListLocks {} | Self::ListWatchers {} | Self::ListSnaps {} => plain(Asks),
+            Self::ListObjects { .. } => Facts { stands: Stands::Alone("a listing stands alone"), ..plain(Asks) },
+            Self::Notify { length, .. } => {
+                let stands = Stands::Alone("a notify stands alone in its operation");
+                Facts { payload: *length, stands, ..plain(Asks) }
+            }
+        }
+    }
+
+    /// Whether it changes the object, or may: of a call, only the class knows.
+    #[inline]
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        match self.facts().kind {
+            Kind::Writes | Kind::Calls | Kind::Claims => true,
+            Kind::Reads | Kind::Guards | Kind::Asks => false,
+        }
+    }
+
+    /// Whether it runs a method or a script.
+    #[must_use]
+    pub fn is_call(&self) -> bool {
+        self.facts().kind == Kind::Calls
+    }
+
+    /// How many bytes of the operation's payload are this part's.
+    #[inline]
+    #[must_use]
+    pub fn payload_len(&self) -> u64 {
+        self.facts().payload
+    }
+
+    /// The omap keys that it names.
+    pub fn keys_mut(&mut self) -> Vec<&mut Bytes> {
+        match self {
+            Self::OmapGet { keys } | Self::OmapRemove { keys } => keys.iter_mut().collect(),
+            Self::OmapList { after, .. } => vec![after],
+            Self::OmapSet { entries } => entries.iter_mut().map(|(key, _)| key).collect(),
+            Self::Read { .. } | Self::Checksum { .. } | Self::Stat {} | Self::ReadWhole {} => Vec::new(),
+            Self::Write { .. } | Self::WriteFull { .. } | Self::Append { .. } | Self::Zero { .. } => Vec::new(),
+            Self::Truncate { .. } | Self::Create { .. } | Self::Delete {} | Self::OmapClear {} => Vec::new(),
+            Self::GetAttr { .. } | Self::ListAttrs {} | Self::SetAttr { .. } | Self::RemoveAttr { .. } => Vec::new(),
+            Self::AssertExists { .. } | Self::AssertVersion { .. } | Self::CompareData { .. } => Vec::new(),
+            Self::CompareAttr { .. } | Self::Call { .. } | Self::Eval { .. } | Self::ListObjects { .. } => Vec::new(),
+            Self::Watch { .. } | Self::Unwatch { .. } | Self::Notify { .. } | Self::ListWatchers {} => Vec::new(),
+            Self::Lock { .. } | Self::Unlock { .. } | Self::BreakLock { .. } | Self::AssertLock { .. } => Vec::new(),
+            Self::ListLocks {} | Self::ListSnaps {} | Self::Rollback { .. } | Self::CopyFrom { .. } => Vec::new(),
+        }
+    }
+
+    /// The object that it copies.
+    #[must_use]
+    pub const fn source(&self) -> Option<&ObjectId> {
+        if let Self::CopyFrom { source } = self { Some(source) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A range that ends nowhere is no small one.
+    #[test]
+    fn ranges_do_not_wrap() {
+        let ends = |op: SubOp| op.facts().end;
+        assert_eq!(ends(SubOp::Write { offset: u64::MAX, length: 2 }), u64::MAX);
+        assert_eq!(ends(SubOp::CompareData { offset: 3, length: 4 }), 7);
+        assert_eq!(SubOp::Eval { script: u64::MAX, handler: Name::default(), input: 9 }.payload_len(), u64::MAX);
+    }
+}
