@@ -192,9 +192,6 @@ pub struct Capabilities {
     pub exec_reads_own_writes: bool,
     /// A class call that writes returns its output, whatever its length.
     pub exec_writes_return: bool,
-    /// Parts see the data and the map that parts before them have changed; attributes, size and
-    /// existence they always see.
-    pub own_writes: bool,
     /// Ends another client's life.
     pub fence: bool,
     /// Lists which snapshots an object has clones for.

@@ -124,7 +124,6 @@ impl Client {
         exec: true,
         exec_reads_own_writes: true,
         exec_writes_return: true,
-        own_writes: true,
         fence: true,
         list_snaps: true,
         zero_bytes: true,

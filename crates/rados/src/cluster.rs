@@ -7,8 +7,8 @@
 mod calls;
 mod fencing;
 mod locks;
+mod looking;
 mod rooms;
-mod source;
 mod watching;
 
 use crate::compound::{Found, Out, ReadOp, WriteOp};
@@ -16,11 +16,11 @@ use crate::context::{Context, Contexts, Scope};
 use crate::error::{self, RadosError, failure};
 use crate::ffi;
 use crate::flight::{Completion as Ending, Flight};
+use crate::general::version;
 use crate::handle::Rados;
-use crate::judge::{Judged, State, Whole, judge};
 use crate::keys;
 use crate::listing::{self, Cursors, Page};
-use crate::plan::{Need, Step, Way, way};
+use crate::plan::{Step, Way, way};
 use crate::programs::classes::{Active, Classes, Installed};
 use crate::queue::Queue;
 use crate::watch::{Heard, Watch};
@@ -30,10 +30,11 @@ use nacre_client::{
     Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Room, Wake, WatchError,
     WatchEvent, WatchId,
 };
+use nacre_object::Source;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::check::check_operation;
-use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply, op_flag};
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::watch::Watcher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -70,18 +71,16 @@ enum Event {
 
 /// What is in flight of an operation.
 enum Stage {
-    /// All of it, which reads.
-    Read(Vec<Need>),
+    /// All of it, which reads data.
+    Data,
     /// All of it, which writes; which parts are calls.
     Write(Vec<usize>),
     /// Reading what it depends on.
-    Looking(Vec<Need>),
+    Looking(looking::Looking),
     /// Writing what follows from that.
-    Guarded { results: Vec<SubReply>, calls: Vec<usize>, absent: bool },
+    Guarded(looking::Guarded),
     /// A call; whether output of a writing one was asked for.
     Call { returning: bool },
-    /// Reading what it makes its object.
-    Source(source::Reading),
     /// Asking about locks.
     Asking(locks::Asking),
     /// Registering a watch.
@@ -111,7 +110,7 @@ struct Running {
     /// Locks that may be held either way are tried as shared ones.
     shared: bool,
     /// What it makes its object, once that is read.
-    source: Option<Whole>,
+    source: Option<Arc<Source>>,
     /// Parts that are calls of installed classes; `None` while that is not known.
     installed: Option<BTreeMap<usize, Installed>>,
 }
@@ -145,6 +144,12 @@ pub struct Ceph {
     ended: u64,
 }
 
+impl Running {
+    fn is_write(&self) -> bool {
+        self.operation.ops.iter().any(SubOp::is_write)
+    }
+}
+
 impl Drop for Ceph {
     fn drop(&mut self) {
         self.leave();
@@ -162,15 +167,9 @@ impl Drop for Ceph {
     }
 }
 
-/// Ceph numbers the changes of an object with one number.
-const fn version(number: u64) -> Version {
-    Version { interval: Epoch(0), number }
-}
-
 /// A name for librados.
 fn name(bytes: &[u8], what: &str) -> Result<CString, OpFailure> {
-    CString::new(bytes)
-        .map_err(|_| crate::plan::lacks("zero_bytes", &format!("{what} has a byte 0 in it; choose another name")))
+    CString::new(bytes).map_err(|_| crate::plan::zero_byte(what))
 }
 
 impl Ceph {
@@ -311,18 +310,17 @@ impl Ceph {
         }
         let Running { operation, shared, .. } = &self.running[&id];
         match way(&operation.ops, &operation.payload, *shared).map_err(Failure::Refused)? {
-            Way::Read(needs) => {
-                let outs = reading(self.rados.functions(), &needs);
-                self.send_read(id, outs, Stage::Read(needs), 0)
+            Way::Data(offset, length) => {
+                let mut op = ReadOp::new(self.rados.functions());
+                op.read(offset, usize::try_from(length).expect("bounded"));
+                self.send_read(id, op, Stage::Data, 0)
             }
-            Way::Staged(needs) => {
-                self.hold(id);
-                let Operation { ops, object, .. } = &self.running[&id].operation;
-                if let Some(source) = crate::plan::source(ops, object) {
-                    return self.read_source(id, source).map_or(Ok(()), |next| next.map(drop));
+            Way::General => {
+                // Reads that take one round keep their place by themselves.
+                if self.running[&id].is_write() {
+                    self.hold(id);
                 }
-                let outs = reading(self.rados.functions(), &needs);
-                self.send_read(id, outs, Stage::Looking(needs), 0)
+                self.look(id).map_or(Ok(()), |next| next.map(drop))
             }
             Way::Write(steps) => self.send_write(id, &steps, Stage::Write(calls_of(&steps))),
             Way::Call(class, method, input) => {
@@ -474,18 +472,16 @@ impl Ceph {
             return;
         }
         let next = match std::mem::replace(&mut running.stage, Stage::Waiting) {
-            Stage::Read(needs) | Stage::Looking(needs) if result < 0 && lock_failed(&needs, &outs).is_some() => {
-                let index = lock_failed(&needs, &outs).expect("just seen");
-                self.call_failed(id, index, result)
-            }
-            Stage::Read(needs) => {
-                let state = state_of(&needs, result, number, outs);
-                Some(state.and_then(|state| {
-                    let judged =
-                        judge(&running.operation.ops, &running.operation.payload, state).map_err(Failure::Refused)?;
-                    Ok(Done { version: version(number), results: judged.results, payload: judged.payload })
-                }))
-            }
+            Stage::Data if result < 0 => Some(Err(failure(result))),
+            Stage::Data => match outs.into_iter().next().map(Out::found) {
+                Some(Ok(Found::Data(data))) => {
+                    let results = vec![SubReply::Data { length: data.len() as u64 }];
+                    let payload = if data.is_empty() { Payload::new() } else { vec![data] };
+                    Some(Ok(Done { version: version(number), results, payload }))
+                }
+                Some(Err(result)) => Some(Err(failure(result))),
+                other => unreachable!("data was read as {other:?}"),
+            },
             Stage::Write(calls) if result >= 0 => {
                 let mut results = vec![SubReply::Done {}; running.operation.ops.len()];
                 for (out, index) in outs.into_iter().zip(calls) {
@@ -497,20 +493,14 @@ impl Ceph {
                 Some(index) => self.call_failed(id, index, result),
                 None => self.why_refused(id, result),
             },
-            Stage::Looking(needs) => match state_of(&needs, result, number, outs) {
-                Ok(state) => self.decided(id, state),
-                Err(failed) => Some(Err(failed)),
-            },
-            Stage::Source(reading) => self.source_read(id, reading, result, number, outs),
+            Stage::Looking(looking) => self.looked(id, looking, result, number, outs),
+            Stage::Guarded(guarded) => self.written(id, guarded, result, number, outs),
             Stage::Asking(asking) => self.asked(id, asking, result, number, outs),
             Stage::Registering(watch) => self.registered(watch, result, number),
             Stage::Notifying => self.notified(result, number, outs),
             Stage::Plain if result < 0 => Some(Err(failure(result))),
             Stage::Plain => {
                 Some(Ok(Done { version: version(number), results: vec![SubReply::Done {}], payload: Payload::new() }))
-            }
-            Stage::Guarded { results, calls, absent } => {
-                self.written(id, result, number, outs, (results, calls, absent))
             }
             Stage::Call { returning } => self.called(id, result, number, outs, returning),
             Stage::Waiting => unreachable!("nothing was in flight"),
@@ -532,73 +522,6 @@ impl Ceph {
         }
         self.hold(id);
         self.look(id)
-    }
-
-    /// Reads what an operation depends on.
-    fn look(&mut self, id: u64) -> Option<Result<Done, Failure>> {
-        let running = self.running.get_mut(&id).expect("it runs");
-        running.attempts += 1;
-        if running.attempts > ATTEMPTS_MAX {
-            return Some(Err(Failure::Refused(OpFailure::Expired {})));
-        }
-        let needs: Vec<Need> = match crate::plan::needs(&running.operation.ops, running.shared) {
-            Ok(needs) => needs,
-            Err(failed) => return Some(Err(Failure::Refused(failed))),
-        };
-        let op = reading(self.rados.functions(), &needs);
-        self.send_read(id, op, Stage::Looking(needs), 0).err().map(Err)
-    }
-
-    /// The object is known: what follows is sent, if it is still that.
-    fn decided(&mut self, id: u64, state: State) -> Option<Result<Done, Failure>> {
-        let running = &self.running[&id];
-        let (exists, number) = (state.exists, state.version.number);
-        let state = State { source: running.source.clone(), ..state };
-        let judged = match judge(&running.operation.ops, &running.operation.payload, state) {
-            Ok(judged) => judged,
-            Err(failed) => return Some(Err(Failure::Refused(failed))),
-        };
-        let Judged { results, payload, steps } = judged;
-        if steps.is_empty() {
-            return Some(Ok(Done { version: version(number), results, payload }));
-        }
-        let calls = calls_of(&steps);
-        let guard = if exists { Step::AssertVersion(number) } else { Step::Create(true) };
-        // That it was not there was judged; there it would be held against what the guard has made.
-        let judged = |step| if step == Step::Create(true) { Step::Create(false) } else { step };
-        let steps: Vec<Step> = std::iter::once(guard).chain(steps.into_iter().map(judged)).collect();
-        self.send_write(id, &steps, Stage::Guarded { results, calls, absent: !exists }).err().map(Err)
-    }
-
-    fn written(
-        &mut self,
-        id: u64,
-        result: i32,
-        number: u64,
-        outs: Vec<Out>,
-        (mut results, calls, absent): (Vec<SubReply>, Vec<usize>, bool),
-    ) -> Option<Result<Done, Failure>> {
-        let raced = match -result {
-            error::EEXIST => absent,
-            error::ERANGE | error::EOVERFLOW | error::ENOENT => !absent,
-            _ => false,
-        };
-        if result < 0 {
-            if let Some(index) = failed_call(&outs, &calls) {
-                return self.call_failed(id, index, result);
-            }
-            if raced {
-                return self.look(id);
-            }
-            return match calls.first() {
-                Some(index) => self.call_failed(id, *index, result),
-                None => Some(Err(failure(result))),
-            };
-        }
-        for (out, index) in outs.into_iter().zip(calls) {
-            results[index] = Self::reply_of(&self.running[&id].operation.ops[index], out, number);
-        }
-        Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
     }
 
     /// Completes an operation; those that waited for it go on.
@@ -646,94 +569,6 @@ fn failed_call(outs: &[Out], calls: &[usize]) -> Option<usize> {
     failed.and_then(|at| calls.get(at)).copied()
 }
 
-/// The first lock that is not held, if that is why a read failed.
-fn lock_failed(needs: &[Need], outs: &[Out]) -> Option<usize> {
-    let held = |need: &Need| matches!(need, Need::Held(..));
-    if !outs.iter().any(|out| out.failed().is_some()) {
-        return None;
-    }
-    needs.iter().position(held)
-}
-
-/// A read of all that is needed.
-fn reading(functions: &'static ffi::Functions, needs: &[Need]) -> ReadOp {
-    let mut op = ReadOp::new(functions);
-    // Alone, data needs nothing else: whether the object is there says the result.
-    if !matches!(needs, [Need::Range(_, 1..)]) {
-        op.stat();
-    }
-    let mut attrs = false;
-    for need in needs {
-        match need {
-            Need::Nothing => {}
-            Need::Attrs => {
-                if !std::mem::replace(&mut attrs, true) {
-                    op.attrs();
-                }
-            }
-            // No bytes at all means all of them to Ceph.
-            Need::Range(_, 0) | Need::Checksum(_, 0) => {}
-            Need::Range(offset, length) => op.read(*offset, usize::try_from(*length).expect("bounded")),
-            Need::Checksum(offset, length) => op.checksum(*offset, usize::try_from(*length).expect("bounded")),
-            Need::Held(method, input) => {
-                let method = CString::new(*method).expect("a word");
-                op.call(c"lock", &method, input);
-            }
-            Need::Keys(keys) => op.keys(keys),
-            Need::Entries(after, limit) => {
-                let after = CString::new(&after[..]).expect("looked at before");
-                op.list(&after, u64::from(*limit));
-            }
-        }
-    }
-    op
-}
-
-/// What was read.
-fn state_of(needs: &[Need], result: i32, number: u64, outs: Vec<Out>) -> Result<State, Failure> {
-    if -result == error::ENOENT {
-        return Ok(State { found: vec![None; needs.len()], version: version(number), ..State::default() });
-    }
-    if result < 0 {
-        return Err(failure(result));
-    }
-    let mut state = State { exists: true, version: version(number), ..State::default() };
-    let mut outs = outs.into_iter();
-    let mut next = || match outs.next().map(Out::found) {
-        Some(Ok(found)) => Ok(found),
-        Some(Err(result)) => Err(failure(result)),
-        None => unreachable!("something was asked for every part"),
-    };
-    if !matches!(needs, [Need::Range(_, 1..)])
-        && let Found::Stat(size, modified) = next()?
-    {
-        (state.size, state.modified_s) = (size, modified);
-    }
-    let mut attrs = false;
-    for need in needs {
-        let found = match need {
-            Need::Nothing => None,
-            Need::Attrs => {
-                if !std::mem::replace(&mut attrs, true)
-                    && let Found::Attrs(all) = next()?
-                {
-                    state.attrs = all;
-                }
-                None
-            }
-            Need::Range(_, 0) => Some(Found::Data(Bytes::new())),
-            Need::Checksum(_, 0) => None,
-            Need::Held(..) => {
-                next()?;
-                None
-            }
-            _ => Some(next()?),
-        };
-        state.found.push(found);
-    }
-    Ok(state)
-}
-
 fn step_into(op: &mut WriteOp, step: &Step) -> Result<(), OpFailure> {
     let attr = |text: &nacre_types::Name| name(text.as_bytes(), "the attribute's name");
     match step {
@@ -770,7 +605,6 @@ impl ObjectCluster for Ceph {
             exec: true,
             exec_reads_own_writes: false,
             exec_writes_return: false,
-            own_writes: false,
             fence: self.rados.knows_addresses(),
             list_snaps: false,
             zero_bytes: false,

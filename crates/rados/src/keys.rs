@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use nacre_wire::msg::client::{SubOp, SubReply};
+use nacre_wire::msg::snap::Whole;
 
 /// Appends a key as it is stored.
 pub fn escape(key: &[u8], into: &mut Vec<u8>) {
@@ -48,12 +49,7 @@ fn stored(key: &Bytes) -> Bytes {
 /// The keys of an operation, as they are stored.
 pub fn store(ops: &mut [SubOp]) {
     for op in ops {
-        match op {
-            SubOp::OmapGet { keys } | SubOp::OmapRemove { keys } => keys.iter_mut().for_each(|key| *key = stored(key)),
-            SubOp::OmapList { after, .. } => *after = stored(after),
-            SubOp::OmapSet { entries } => entries.iter_mut().for_each(|(key, _)| *key = stored(key)),
-            _ => {}
-        }
+        op.keys_mut().into_iter().for_each(|key| *key = stored(key));
     }
 }
 
@@ -61,7 +57,10 @@ pub fn store(ops: &mut [SubOp]) {
 /// is.
 pub fn restore(replies: &mut [SubReply]) {
     for reply in replies {
-        let SubReply::Entries { entries, .. } = reply else { continue };
+        let (SubReply::Entries { entries, .. } | SubReply::Whole { object: Whole { omap: entries, .. } }) = reply
+        else {
+            continue;
+        };
         for (key, _) in entries {
             if key.contains(&1)
                 && let Some(plain) = plain(key)

@@ -2,11 +2,11 @@
 //! `librados.so.2` loaded at run time (DESIGN §9; UNI-06).
 //!
 //! ```text
-//!  submit ─▶ plan: read · write · read-judge-write ─▶ compound ─▶ librados ─▶ OSDs of Ceph
+//!  submit ─▶ plan: read · write · read, evaluate, write ─▶ compound ─▶ librados ─▶ OSDs of Ceph
 //!  completions ◀─ cluster: answers, next stages ◀─ queue ◀─ librados' threads
 //! ```
 //!
-//! * [`plan`], `judge`: what an operation means, pure;
+//! * [`plan`], `general`: which way an operation goes, and the one that all can go, pure;
 //! * [`cluster`]: operations in flight;
 //! * [`keys`]: keys with bytes 0 in them;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
@@ -39,10 +39,10 @@ pub mod engine;
 pub mod error;
 mod ffi;
 mod flight;
+mod general;
 pub mod handle;
 pub mod home;
 pub mod instances;
-mod judge;
 pub mod keys;
 mod listing;
 mod lock;

@@ -2,23 +2,24 @@
 //! both, and other ideas of guards.
 //!
 //! ```text
-//!  only reads, guards        one read ── judged here (judge.rs) ──▶ answer
+//!  only data is read         one read ────────────────────────────▶ answer
 //!  only writes that Ceph     one write ───────────────────────────▶ answer
 //!    means as we do            └─ refused: why? ─┐
-//!  everything else           read what matters ◀─┘ ── judged here ──▶ write, if the object is still of that version
-//!                                 ▲                                       └─ it is not ─┐
-//!                                 └─────────────────────────────────────────────────────┘
+//!  everything else           read what matters ◀─┘ ── decided (general.rs) ─┬─▶ answer
+//!                                 ▲                                          └─▶ write, if the object is still of that version
+//!                                 └──────────────────────────────────────────────────┘ it is not
 //! ```
 //!
 //! *Invariants.* An operation that fails had no effect: what Ceph refuses it does not apply, and
-//! what is judged here has not been sent. The third way is the reference; the second is only
-//! quicker where it succeeds. Nothing here waits or sends.
+//! what is decided here has not been sent. The last way is the reference, and the way of all that
+//! has no other; those before it are only quicker where they succeed. Nothing here waits or sends.
 
 use bytes::Bytes;
-use nacre_types::{Name, ObjectId};
+use nacre_types::{Epoch, Name};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::lock::LockOwner;
+use nacre_wire::msg::part::Kind;
 
 /// What is sent to an OSD as a part of an operation that writes.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,34 +58,15 @@ pub enum Step {
     Call(usize, Name, Name, Bytes),
 }
 
-/// What has to be read for a part.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Need {
-    /// Nothing but whether the object exists, its size and version.
-    Nothing,
-    /// All attributes.
-    Attrs,
-    /// Data.
-    Range(u64, u64),
-    /// A checksum.
-    Checksum(u64, u64),
-    /// Values of keys.
-    Keys(Vec<Bytes>),
-    /// Entries after a key.
-    Entries(Bytes, u32),
-    /// That a lock is held: method and input of the class `lock`.
-    Held(&'static str, Bytes),
-}
-
 /// Which way an operation goes; see the module head.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Way {
-    /// One read; what each part needs of it.
-    Read(Vec<Need>),
+    /// Reading data and nothing else: first byte and length.
+    Data(u64, u64),
     /// One write.
     Write(Vec<Step>),
-    /// Read first; what each part needs.
-    Staged(Vec<Need>),
+    /// Reading first (`general.rs`).
+    General,
     /// A call and nothing else, which returns what it returns: part, class, method, input.
     Call(Name, Name, Bytes),
     /// A page of a listing.
@@ -99,9 +81,6 @@ pub enum Way {
     Watchers,
 }
 
-/// Most entries in one page of an omap; what OSDs of Ceph return at most is less.
-const PAGE_MAX: u32 = 10_000;
-
 /// The part's bytes of the payload, and the rest.
 pub struct Input {
     bytes: Bytes,
@@ -110,16 +89,20 @@ impl Input {
     /// Of an operation.
     #[must_use]
     pub fn new(payload: &Payload) -> Self {
-        let bytes = match &payload[..] {
-            [] => Bytes::new(),
-            [one] => one.clone(),
-            many => many.concat().into(),
-        };
-        Self { bytes }
+        Self { bytes: joined(payload) }
     }
     /// The next so many.
     pub fn take(&mut self, length: u64) -> Bytes {
         self.bytes.split_to(usize::try_from(length).expect("validated"))
+    }
+}
+
+/// In one piece, as librados takes it.
+pub(crate) fn joined(payload: &Payload) -> Bytes {
+    match &payload[..] {
+        [] => Bytes::new(),
+        [one] => one.clone(),
+        many => many.concat().into(),
     }
 }
 
@@ -128,24 +111,9 @@ pub(crate) fn lacks(what: &str, instead: &str) -> OpFailure {
     OpFailure::Invalid { why: format!("a Ceph cluster cannot do that (capability `{what}`); {instead}") }
 }
 
-fn no_zero(bytes: &[u8], what: &str) -> Result<(), OpFailure> {
-    if bytes.contains(&0) {
-        return Err(lacks(
-            "zero_bytes",
-            &format!("{what} has a byte 0 in it, which librados cannot take; choose another"),
-        ));
-    }
-    Ok(())
-}
-
-/// What an operation makes its object: the source of a copy, or the object itself at a snapshot.
-#[must_use]
-pub fn source(ops: &[SubOp], object: &ObjectId) -> Option<ObjectId> {
-    ops.iter().find_map(|op| match op {
-        SubOp::CopyFrom { source } => Some(source.clone()),
-        SubOp::Rollback { snap } => Some(ObjectId { snapshot: *snap, ..object.clone() }),
-        _ => None,
-    })
+/// A name or key that librados cannot take.
+pub(crate) fn zero_byte(what: &str) -> OpFailure {
+    lacks("zero_bytes", &format!("{what} has a byte 0 in it; choose another"))
 }
 
 /// Chooses the way. `shared`: how locks are held that may be held either way.
@@ -154,26 +122,30 @@ pub fn source(ops: &[SubOp], object: &ObjectId) -> Option<ObjectId> {
 /// It cannot be done at all.
 pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFailure> {
     for op in ops {
-        match op {
-            SubOp::GetAttr { name }
-            | SubOp::SetAttr { name, .. }
-            | SubOp::RemoveAttr { name }
-            | SubOp::CompareAttr { name, .. } => {
-                no_zero(name.as_bytes(), "the attribute's name")?;
-                if name.is_empty() {
-                    return Err(OpFailure::Invalid {
-                        why: "an attribute's name is not empty on a Ceph cluster".to_owned(),
-                    });
-                }
+        if let Some(name) = op.facts().attr {
+            if name.as_bytes().contains(&0) {
+                return Err(zero_byte("the attribute's name"));
             }
-            SubOp::OmapSet { entries } => entries.iter().try_for_each(|(key, _)| no_zero(key, "the key"))?,
-            SubOp::OmapList { after, .. } => no_zero(after, "the key to go on after")?,
-            _ => {}
+            if name.is_empty() {
+                return Err(OpFailure::Invalid {
+                    why: "an attribute's name is not empty on a Ceph cluster".to_owned(),
+                });
+            }
+        }
+        if let SubOp::OmapSet { entries } = op
+            && entries.iter().any(|(key, _)| key.contains(&0))
+        {
+            return Err(zero_byte("the key"));
+        }
+        if let Some((capability, instead)) = lacking(op, ops.len() == 1) {
+            return Err(lacks(capability, instead));
         }
     }
     let mut input = Input::new(payload);
     if let [op] = ops {
         match op {
+            // No bytes at all would be all of them to Ceph.
+            SubOp::Read { offset, length: length @ 1.. } => return Ok(Way::Data(*offset, *length)),
             SubOp::ListObjects { after, limit } => return Ok(Way::List(after.clone(), *limit)),
             SubOp::Notify { timeout_ms, length } => return Ok(Way::Notify(*timeout_ms, input.take(*length))),
             SubOp::ListLocks {} => return Ok(Way::Locks),
@@ -193,9 +165,8 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
             _ => {}
         }
     }
-    let calls = |op: &SubOp| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. });
     if let Some(first) = ops.iter().position(SubOp::is_write)
-        && ops[first + 1..].iter().any(calls)
+        && ops[first + 1..].iter().any(SubOp::is_call)
     {
         let instead = "a method there sees the object as it was before the operation: call it alone, or first";
         return Err(lacks("exec_reads_own_writes", instead));
@@ -208,67 +179,40 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
         if let Some(steps) = direct(ops, &mut input, shared) {
             return Ok(Way::Write(steps));
         }
-        return Ok(Way::Staged(needs(ops, shared)?));
     }
-    Ok(Way::Read(needs(ops, shared)?))
+    Ok(Way::General)
 }
 
-pub(crate) fn needs(ops: &[SubOp], shared: bool) -> Result<Vec<Need>, OpFailure> {
-    ops.iter()
-        .map(|op| {
-            Ok(match op {
-                SubOp::Read { offset, length } | SubOp::CompareData { offset, length } => Need::Range(*offset, *length),
-                SubOp::Checksum { offset, length } => Need::Checksum(*offset, *length),
-                SubOp::GetAttr { .. }
-                | SubOp::ListAttrs {}
-                | SubOp::CompareAttr { .. }
-                | SubOp::RemoveAttr { .. }
-                | SubOp::CopyFrom { .. }
-                | SubOp::Rollback { .. } => Need::Attrs,
-                SubOp::AssertLock { .. } => {
-                    let (method, input) = crate::lock::request(op, shared).expect("it is about a lock");
-                    Need::Held(method, input)
-                }
-                SubOp::OmapGet { keys } => Need::Keys(keys.clone()),
-                SubOp::OmapList { after, limit } => Need::Entries(after.clone(), (*limit).clamp(1, PAGE_MAX)),
-                SubOp::ListSnaps {} => {
-                    return Err(lacks("list_snaps", "`rados listsnaps` says which clones an object has"));
-                }
-                SubOp::ReadWhole {} => return Err(lacks("read_whole", "read data, attributes and map one by one")),
-                SubOp::Watch { .. } | SubOp::Unwatch { .. } => {
-                    return Err(lacks("watch_parts", "register and end watches by themselves"));
-                }
-                SubOp::ListObjects { .. }
-                | SubOp::Notify { .. }
-                | SubOp::ListWatchers {}
-                | SubOp::BreakLock { .. }
-                | SubOp::ListLocks {} => {
-                    let instead =
-                        "listings, notifies, lists of watchers and locks, and breaking a lock stand alone there";
-                    return Err(lacks("compound", instead));
-                }
-                _ => Need::Nothing,
-            })
-        })
-        .collect()
+/// What a part needs that no operation on Ceph can do, or none of several parts: the capability, and what
+/// to do instead.
+fn lacking(op: &SubOp, alone: bool) -> Option<(&'static str, &'static str)> {
+    match op {
+        SubOp::ListSnaps {} => Some(("list_snaps", "`rados listsnaps` says which clones an object has")),
+        SubOp::Watch { .. } | SubOp::Unwatch { .. } => Some(("watch_parts", "register and end watches by themselves")),
+        SubOp::ListWatchers {} | SubOp::BreakLock { .. } | SubOp::ListLocks {} if !alone => {
+            Some(("compound", "lists of watchers and locks, and breaking a lock, stand alone there"))
+        }
+        // All others go their own way (`way`), or the general one.
+        _ => None,
+    }
 }
 
-/// An operation whose parts mean to Ceph what they mean to us, if that is so.
+/// An operation whose parts mean to Ceph what they mean to us, if that is so: it takes one round trip.
+/// What is not listed here goes the general way, so nothing is forgotten.
 fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
     let mut steps = Vec::with_capacity(ops.len());
     let mut wrote = false;
     for (index, op) in ops.iter().enumerate() {
         // A guard after a write would be held against what that left behind here, and against what was before there.
-        let guard = matches!(op, SubOp::AssertExists { .. } | SubOp::AssertVersion { .. } | SubOp::CompareAttr { .. });
-        if guard && wrote {
+        if wrote && op.facts().kind == Kind::Guards {
             return None;
         }
         wrote |= op.is_write();
         match op {
             SubOp::AssertExists { exists: true } => steps.push(Step::AssertExists),
             SubOp::AssertExists { exists: false } => steps.push(Step::Create(true)),
-            // Nothing has this version, and Ceph takes it for a mistake.
-            SubOp::AssertVersion { version } if version.number == 0 => return None,
+            // Nothing has these versions, and Ceph takes 0 for a mistake.
+            SubOp::AssertVersion { version } if version.number == 0 || version.interval != Epoch(0) => return None,
             SubOp::AssertVersion { version } => steps.push(Step::AssertVersion(version.number)),
             // An absent attribute equals the empty value; of that, and of objects that are not
             // there, Ceph has opinions of its own.
@@ -278,7 +222,20 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
             SubOp::Lock { .. } | SubOp::Unlock { .. } | SubOp::AssertLock { .. } => {
                 steps.push(lock_step(index, op, shared))
             }
-            op => write_step(op, input, &mut steps)?,
+            // An empty write extends the object there; here it only makes it exist.
+            SubOp::Write { length: 0, .. } | SubOp::Append { length: 0 } => steps.push(Step::Create(false)),
+            SubOp::Write { offset, length } => steps.push(Step::Write(*offset, input.take(*length))),
+            SubOp::WriteFull { length } => steps.push(Step::WriteFull(input.take(*length))),
+            SubOp::Append { length } => steps.push(Step::Append(input.take(*length))),
+            // Of an object that is not there, Ceph does not set the size.
+            SubOp::Truncate { size } => steps.extend([Step::Create(false), Step::Truncate(*size)]),
+            SubOp::Create { exclusive } => steps.push(Step::Create(*exclusive)),
+            SubOp::Delete {} => steps.push(Step::Remove),
+            SubOp::SetAttr { name, value } => steps.push(Step::SetAttr(name.clone(), value.clone())),
+            SubOp::OmapSet { entries } => steps.push(Step::OmapSet(entries.clone())),
+            SubOp::OmapRemove { keys } => steps.push(Step::OmapRemove(keys.clone())),
+            SubOp::OmapClear {} => steps.push(Step::OmapClear),
+            _ => return None,
         }
     }
     Some(steps)
@@ -288,27 +245,6 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
 pub(crate) fn lock_step(index: usize, op: &SubOp, shared: bool) -> Step {
     let (method, input) = crate::lock::request(op, shared).expect("it is about a lock");
     Step::Call(index, crate::lock::CLASS.into(), method.into(), input)
-}
-
-/// The steps of a writing part that needs to know nothing of the object.
-pub(crate) fn write_step(op: &SubOp, input: &mut Input, steps: &mut Vec<Step>) -> Option<()> {
-    match op {
-        // An empty write extends the object there; here it only makes it exist.
-        SubOp::Write { length: 0, .. } | SubOp::Append { length: 0 } => steps.push(Step::Create(false)),
-        SubOp::Write { offset, length } => steps.push(Step::Write(*offset, input.take(*length))),
-        SubOp::WriteFull { length } => steps.push(Step::WriteFull(input.take(*length))),
-        SubOp::Append { length } => steps.push(Step::Append(input.take(*length))),
-        // Of an object that is not there, Ceph does not set the size.
-        SubOp::Truncate { size } => steps.extend([Step::Create(false), Step::Truncate(*size)]),
-        SubOp::Create { exclusive } => steps.push(Step::Create(*exclusive)),
-        SubOp::Delete {} => steps.push(Step::Remove),
-        SubOp::SetAttr { name, value } => steps.push(Step::SetAttr(name.clone(), value.clone())),
-        SubOp::OmapSet { entries } => steps.push(Step::OmapSet(entries.clone())),
-        SubOp::OmapRemove { keys } => steps.push(Step::OmapRemove(keys.clone())),
-        SubOp::OmapClear {} => steps.push(Step::OmapClear),
-        _ => return None,
-    }
-    Some(())
 }
 
 #[cfg(test)]
@@ -342,12 +278,9 @@ mod tests {
             vec![SubOp::Create { exclusive: false }, SubOp::AssertExists { exists: true }],
             vec![SubOp::Stat {}, SubOp::Create { exclusive: false }],
         ] {
-            assert!(matches!(chosen(ops.clone(), b""), Way::Staged(_)), "{ops:?}");
+            assert_eq!(chosen(ops.clone(), b""), Way::General, "{ops:?}");
         }
-        assert_eq!(
-            chosen(vec![SubOp::Stat {}, SubOp::Read { offset: 0, length: 5 }], b""),
-            Way::Read(vec![Need::Nothing, Need::Range(0, 5)])
-        );
+        assert_eq!(chosen(vec![SubOp::Read { offset: 1, length: 5 }], b""), Way::Data(1, 5));
     }
 
     #[test]

@@ -21,7 +21,9 @@ pub const CASES: &[Case] = &[
     always("a lock has one holder, and guards what it is for", exclusive),
     always("a shared lock has several", shared),
     always("locks are listed and broken", broken),
+    always("locks stand among parts that look at the object", lock_among_others),
     always("a copy is all of its source", copied),
+    always("all of an object is read at once", whole),
 ];
 
 /// Begins to watch.
@@ -210,6 +212,24 @@ fn shared(bench: &mut Bench<'_>) {
     bench.ok(&object, vec![lock("L", 3, false)], b"");
 }
 
+/// A removed attribute has to be looked at first.
+fn lock_among_others(bench: &mut Bench<'_>) {
+    let object = bench.object("o");
+    let (set, remove) =
+        (|| SubOp::SetAttr { name: "a".into(), value: "1".into() }, || SubOp::RemoveAttr { name: "a".into() });
+    bench.ok(&object, vec![set()], b"");
+    let done = bench.ok(&object, vec![remove(), lock("L", 1, false), SubOp::Append { length: 1 }], b"x");
+    assert!(matches!(done.results[..], [_, SubReply::Locked { .. }, _]), "{done:?}");
+    bench.ok(&object, vec![set(), held("L", 1, false)], b"");
+    let late = OpFailure::Guard { index: 1 };
+    assert_eq!(bench.refused(&object, vec![remove(), held("L", 2, false)], b""), late);
+    assert!(matches!(bench.refused(&object, vec![remove(), lock("L", 2, false)], b""), OpFailure::LockHeld { .. }));
+    assert_eq!(bench.attrs(&object)[&b"a"[..]], "1");
+    let done = bench.ok(&object, vec![held("L", 1, false), remove(), SubOp::Stat {}, unlock("L", 1)], b"");
+    assert!(matches!(done.results[2], SubReply::Stat { size: 1, .. }), "{done:?}");
+    assert!(!bench.attrs(&object).contains_key(&b"a"[..]) && holders(bench, &object).is_empty());
+}
+
 fn holders(bench: &mut Bench<'_>, object: &ObjectId) -> Vec<(Name, bool, LockHolder)> {
     let done = bench.ok(object, vec![SubOp::ListLocks {}], b"");
     let [SubReply::Locks { locks }] = &done.results[..] else { panic!("{done:?}") };
@@ -284,4 +304,21 @@ fn copied(bench: &mut Bench<'_>) {
     // A copy is itself from then on.
     bench.ok(&source, vec![SubOp::Append { length: 1 }], b"x");
     assert!(bench.get(&copy) == Some(data));
+}
+
+fn whole(bench: &mut Bench<'_>) {
+    let object = bench.object("o");
+    assert_eq!(bench.refused(&object, vec![SubOp::ReadWhole {}], b""), OpFailure::NotFound {});
+    let data = pattern(2, 70_000);
+    bench.put(&object, &data);
+    // More than an OSD of Ceph gives at once.
+    let entries: Vec<(Bytes, Bytes)> = (0..2500).map(|n| (format!("{n:05}").into(), format!("{n}").into())).collect();
+    let set = SubOp::SetAttr { name: "a".into(), value: "1".into() };
+    let version = bench.ok(&object, vec![set, SubOp::OmapSet { entries: entries.clone() }], b"").version;
+    let done = bench.ok(&object, vec![SubOp::ReadWhole {}], b"");
+    let [SubReply::Whole { object: found }] = &done.results[..] else { panic!("{done:?}") };
+    assert_eq!((found.size, found.version, done.version), (70_000, version, version));
+    assert_eq!(found.attrs, [("a".into(), Bytes::from_static(b"1"))]);
+    assert!(found.omap == entries && done.payload.concat() == data);
+    bench.refused(&object, vec![SubOp::ReadWhole {}, SubOp::Stat {}], b"");
 }

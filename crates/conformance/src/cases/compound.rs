@@ -14,12 +14,7 @@ pub const CASES: &[Case] = &[
     always("guards after writes judge what the writes left", late_guards),
     always("a part that fails takes the others with it", all_or_nothing),
     always("parts see what parts before them did", own_writes),
-    Case {
-        name: "parts see data that parts before them changed",
-        needs: |can| can.own_writes,
-        with: own_data,
-        without: Some(no_own_data),
-    },
+    always("parts see data that parts before them changed", own_data),
     always("every update has a version, and no other operation", versions),
     always("an object that is not there has no version to assert", version_of_none),
     always("reads of one operation are of one version", one_version),
@@ -201,16 +196,6 @@ fn own_data(bench: &mut Bench<'_>) {
     let entries = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))];
     let ops = vec![SubOp::OmapSet { entries: entries.clone() }, SubOp::OmapList { after: Bytes::new(), limit: 10 }];
     assert_eq!(bench.ok(&object, ops, b"").results[1], SubReply::Entries { entries, more: false });
-}
-
-fn no_own_data(bench: &mut Bench<'_>) {
-    let object = bench.object("o");
-    bench.put(&object, b"ab");
-    let (ops, data) = compare_own();
-    let why = bench.refused(&object, ops, data).to_string();
-    assert!(why.contains("own_writes"), "{why}");
-    assert_eq!(bench.get(&object).as_deref(), Some(&b"ab"[..]));
-    assert!(bench.attrs(&object).is_empty());
 }
 
 fn versions(bench: &mut Bench<'_>) {

@@ -1,9 +1,10 @@
 //! Operations about locks: who holds one when it was refused, lists, breaking.
 
 use super::calls::method_failed;
-use super::{Ceph, Stage, version};
+use super::{Ceph, Stage};
 use crate::compound::{Found, Out, ReadOp};
 use crate::error;
+use crate::general::version;
 use crate::lock::{self, Holder};
 use crate::plan::Step;
 use bytes::Bytes;
@@ -37,11 +38,11 @@ impl Ceph {
             Ok(Found::Called(status, _)) => status.unsigned_abs(),
             _ => 0,
         };
-        match op {
-            SubOp::Call { .. } | SubOp::Eval { .. } => SubReply::Called { activation: 0, status, output: Bytes::new() },
-            SubOp::Lock { .. } => SubReply::Locked { token: version(number), fence: Epoch(0) },
-            _ => SubReply::Done {},
+        if op.is_call() {
+            return SubReply::Called { activation: 0, status, output: Bytes::new() };
         }
+        let is_grant = matches!(op, SubOp::Lock { .. });
+        if is_grant { SubReply::Locked { token: version(number), fence: Epoch(0) } } else { SubReply::Done {} }
     }
 
     /// A part that is a call failed.
@@ -66,7 +67,8 @@ impl Ceph {
                 }
                 refused(guard)
             }
-            SubOp::Call { .. } | SubOp::Eval { .. } => Some(Err(method_failed(running, index, result, None))),
+            op if op.is_call() => Some(Err(method_failed(running, index, result, None))),
+            // Whatever became of a call, its number says the rest.
             _ => Some(Err(error::failure(result))),
         }
     }

@@ -9,22 +9,21 @@ use nacre_client::{
     Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
     WatchId,
 };
-use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
+use nacre_object::memory::Object;
+use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId, SubOp, SubReply};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
-pub type Omap = BTreeMap<Bytes, Bytes>;
 pub type Meanwhile = Box<dyn FnOnce(&Shared)>;
 
 /// The one object, and what the cluster does besides.
 #[derive(Default)]
 pub struct World {
-    pub object: Option<(u64, Omap)>,
+    pub object: Option<Object>,
     pub made: bool,
     pub now: Time,
     /// Before the operation with this number, counted over all clients, something else happens.
@@ -54,51 +53,18 @@ pub struct Fake {
     held: Vec<Completion>,
 }
 
-/// Guards stand first, so that nothing is half done.
-fn apply(world: &mut World, ops: &[SubOp]) -> Result<Done, OpFailure> {
-    let (page, object) = (world.page, &mut world.object);
-    let (mut results, mut wrote) = (Vec::new(), false);
-    for (index, op) in ops.iter().enumerate() {
-        let guard =
-            |holds: bool| if holds { Ok(SubReply::Done {}) } else { Err(OpFailure::Guard { index: index as u32 }) };
-        assert!(!wrote || matches!(op, SubOp::OmapSet { .. } | SubOp::OmapRemove { .. }), "{op:?} after a write");
-        results.push(match op {
-            SubOp::AssertExists { exists } => guard(*exists == object.is_some())?,
-            SubOp::AssertVersion { version } => guard(object.as_ref().is_some_and(|there| there.0 == version.number))?,
-            SubOp::OmapSet { entries } => {
-                wrote = true;
-                object.get_or_insert_default().1.extend(entries.iter().cloned());
-                SubReply::Done {}
-            }
-            SubOp::OmapRemove { keys } => {
-                wrote = true;
-                let omap = &mut object.get_or_insert_default().1;
-                keys.iter().for_each(|key| drop(omap.remove(key)));
-                SubReply::Done {}
-            }
-            reading => {
-                let omap = &object.as_ref().ok_or(OpFailure::NotFound {})?.1;
-                match reading {
-                    SubOp::Stat {} | SubOp::Notify { .. } => SubReply::Done {},
-                    SubOp::OmapGet { keys } => {
-                        let found =
-                            keys.iter().filter_map(|key| omap.get(key).map(|value| (key.clone(), value.clone())));
-                        SubReply::Entries { entries: found.collect(), more: false }
-                    }
-                    SubOp::OmapList { after, limit } => {
-                        let behind = (Bound::Excluded(after.clone()), Bound::Unbounded);
-                        let mut behind = omap.range(behind).map(|(key, value)| (key.clone(), value.clone()));
-                        let entries = behind.by_ref().take((*limit).min(page) as usize).collect();
-                        SubReply::Entries { entries, more: behind.next().is_some() }
-                    }
-                    other => panic!("{other:?} is not used"),
-                }
-            }
-        });
+fn apply(world: &mut World, mut ops: Vec<SubOp>) -> Result<Done, OpFailure> {
+    for op in &mut ops {
+        if let SubOp::OmapList { limit, .. } = op {
+            *limit = world.page.min(*limit);
+        }
     }
-    let version = &mut object.as_mut().expect("read or written").0;
-    *version += u64::from(wrote);
-    Ok(Done { version: Version { interval: Epoch(0), number: *version }, results, payload: Payload::new() })
+    if let [SubOp::Notify { .. }] = ops[..] {
+        ops = vec![SubOp::Stat {}];
+    }
+    let request = OpRequest { ops, ..OpRequest::default() };
+    let (version, results, payload) = Object::perform(&mut world.object, &request, &Payload::new(), false, None)?;
+    Ok(Done { version, results, payload })
 }
 
 impl ObjectCluster for Fake {
@@ -141,8 +107,8 @@ impl ObjectCluster for Fake {
         let silent = world.silent.pop_front();
         let result = match silent {
             Some(false) => Err(Failure::Unknown),
-            Some(true) => apply(&mut world, &operation.ops).map_err(Failure::Refused).and(Err(Failure::Unknown)),
-            None => apply(&mut world, &operation.ops).map_err(Failure::Refused),
+            Some(true) => apply(&mut world, operation.ops.clone()).map_err(Failure::Refused).and(Err(Failure::Unknown)),
+            None => apply(&mut world, operation.ops.clone()).map_err(Failure::Refused),
         };
         self.next += 1;
         let held = world.hold && matches!(operation.ops[..], [SubOp::Notify { .. }]);

@@ -459,7 +459,8 @@ mod tests {
         struct Last(super::super::fake::Shared, Arc<Mutex<u64>>);
         impl Drop for Last {
             fn drop(&mut self) {
-                *self.1.lock().expect("one thread") = self.0.borrow().object.as_ref().map_or(0, |object| object.0);
+                *self.1.lock().expect("one thread") =
+                    self.0.borrow().object.as_ref().map_or(0, |object| object.version.number);
             }
         }
         impl Locate for Last {

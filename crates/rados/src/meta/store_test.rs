@@ -50,7 +50,7 @@ fn refused(store: &mut Store, call: &MetaCall) -> MetaError {
 /// What the object's head says, and what its entries add up to.
 fn check(world: &Shared) {
     let world = world.borrow();
-    let Some((_, omap)) = &world.object else { return };
+    let Some(omap) = world.object.as_ref().map(|there| &there.omap) else { return };
     let mut state = super::state::State::default();
     omap.iter().for_each(|(entry, value)| state.take(entry, value).expect("ours"));
     let head = &state.head;
@@ -297,7 +297,7 @@ fn what_is_compacted_is_told_and_the_object_stays_small() {
         set(&mut store, "a/k", &n.to_string());
     }
     check(&world);
-    let entries = world.borrow().object.as_ref().expect("there").1.len();
+    let entries = world.borrow().object.as_ref().expect("there").omap.len();
     assert!(entries < 4_300, "{entries} entries");
     let news = store.news(&mut Cursor::new(prefix("a/"), 5), Duration::ZERO).expect("readable");
     let Some(WatchNews::Ended(MetaError::Compacted { oldest })) = news else { panic!("{news:?}") };
@@ -419,7 +419,7 @@ fn what_is_full_takes_no_more_but_may_be_emptied() {
     set(&mut store, "a/k", "1");
     let head = |keys| {
         let mut world = world.borrow_mut();
-        let omap = &mut world.object.as_mut().expect("there").1;
+        let omap = &mut world.object.as_mut().expect("there").omap;
         let head = Head::from_bytes(&omap[layout::HEAD]).expect("a head");
         omap.insert(Bytes::from_static(layout::HEAD), Head { keys, ..head }.to_bytes().into());
     };
