@@ -71,6 +71,9 @@ impl Reactor {
         // Only what is here now: answers to it come in the next round, after the other daemons had their turn.
         let mut inbox = std::mem::take(&mut node.inbox);
         let late = Cell::new(0);
+        if inbox.front().is_some_and(|waiting| waiting.input.is_map()) {
+            self.take_turn(node, at, now, &mut told, &mut outputs);
+        }
         loop {
             let count = turn_length(&inbox);
             any |= count > 0;
