@@ -64,18 +64,16 @@ impl Reactor {
         if let Some(evaluator) = &node.evaluator {
             evaluator.take(&mut ended);
         }
-        any |= !events.is_empty() || !ended.is_empty();
+        let mut is_told = !events.is_empty() || !ended.is_empty();
+        any |= is_told;
         let told = events.drain(..).map(|event| Input::Store(as_the_disk_said(event, blocks.as_deref())));
         let mut told = told.chain(ended.into_iter().map(Input::Done));
         self.seek_monitor(node, at, now);
         // Only what is here now: answers to it come in the next round, after the other daemons had their turn.
         let mut inbox = std::mem::take(&mut node.inbox);
         let late = Cell::new(0);
-        if inbox.front().is_some_and(|waiting| waiting.input.is_map()) {
-            self.take_turn(node, at, now, &mut told, &mut outputs);
-        }
         loop {
-            let count = turn_length(&inbox);
+            let count = turn_length(std::mem::take(&mut is_told), &inbox);
             any |= count > 0;
             self.given += count;
             let arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
@@ -215,10 +213,11 @@ impl Reactor {
     }
 }
 
-/// How much of what has arrived is one turn: what brings a map is one by itself.
-fn turn_length(inbox: &VecDeque<Waiting>) -> usize {
+/// How much of what has arrived is one turn, with what its own threads tell the role if they do: what
+/// brings a map is one by itself.
+fn turn_length(is_told: bool, inbox: &VecDeque<Waiting>) -> usize {
     match inbox.iter().position(|waiting| waiting.input.is_map()) {
-        Some(0) => 1,
+        Some(0) => usize::from(!is_told),
         Some(before) => before,
         None => inbox.len(),
     }
@@ -256,5 +255,36 @@ impl Waiting {
             Input::Message { from, message: Message::MetaWatch(ask), .. } => Some((*from, ask.watch)),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{Epoch, MonId};
+    use nacre_wire::msg::monitor::MapFull;
+
+    /// (The command line's tests.) A turn began with what the store said and went on with a change of
+    /// the map: frames of the former would have borne the epoch of the latter.
+    #[test]
+    fn what_brings_a_map_is_a_turn_by_itself() {
+        let map = || Input::Message {
+            from: Entity::Mon(MonId(0)),
+            epoch: Epoch(1),
+            message: Message::MapFull(MapFull { map: Default::default() }),
+        };
+        let turns = |is_told, inputs: Vec<Input>| -> Vec<usize> {
+            let (mut is_told, mut turns) = (is_told, Vec::new());
+            let mut inbox: VecDeque<Waiting> = inputs.into_iter().map(Waiting::from).collect();
+            while !inbox.is_empty() {
+                turns.push(turn_length(std::mem::take(&mut is_told), &inbox));
+                inbox.drain(..turns[turns.len() - 1]);
+            }
+            turns
+        };
+        assert_eq!(turns(false, vec![map(), map(), Input::Tick]), [1, 1, 1]);
+        assert_eq!(turns(true, vec![map(), Input::Tick, Input::Tick, map()]), [0, 1, 2, 1]);
+        assert_eq!(turns(true, vec![Input::Tick, map()]), [1, 1]);
+        assert_eq!(turns(true, vec![Input::Tick, Input::MonSession]), [2]);
     }
 }
