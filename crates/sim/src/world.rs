@@ -670,7 +670,8 @@ impl World {
             return;
         }
         let most = self.plan.gather_ns;
-        if most > 0 && matches!(process.role, Some(Daemon::Osd(_))) && self.rng.one_in(2) {
+        // At the end copies are compared at once: nothing may be gathered then.
+        if most > 0 && self.faults && matches!(process.role, Some(Daemon::Osd(_))) && self.rng.one_in(2) {
             process.gathered = Some(vec![input]);
             let wait = self.rng.below(most);
             self.after(wait, Event::Turn { who, life });
