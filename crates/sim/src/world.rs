@@ -432,6 +432,8 @@ impl World {
             && self.processes.values().all(|process| process.gone || process.role.is_some())
             && self.is_every_monitor_in()
             && self.clients.iter().all(idle)
+            // What a client gave up on may come late: members differ until its update is everywhere.
+            && self.processes.values().filter_map(Process::osd).all(|osd| osd.client_load().0 == 0)
             && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())
             && self.ledger.map().is_some_and(|map| self.operator.is_content(map))
             && self.is_clean()
@@ -670,8 +672,7 @@ impl World {
             return;
         }
         let most = self.plan.gather_ns;
-        // At the end copies are compared at once: nothing may be gathered then.
-        if most > 0 && self.faults && matches!(process.role, Some(Daemon::Osd(_))) && self.rng.one_in(2) {
+        if most > 0 && matches!(process.role, Some(Daemon::Osd(_))) && self.rng.one_in(2) {
             process.gathered = Some(vec![input]);
             let wait = self.rng.below(most);
             self.after(wait, Event::Turn { who, life });
