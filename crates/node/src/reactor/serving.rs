@@ -65,7 +65,6 @@ impl Reactor {
             evaluator.take(&mut ended);
         }
         let mut is_told = !events.is_empty() || !ended.is_empty();
-        any |= is_told;
         let told = events.drain(..).map(|event| Input::Store(as_the_disk_said(event, blocks.as_deref())));
         let mut told = told.chain(ended.into_iter().map(Input::Done));
         self.seek_monitor(node, at, now);
@@ -73,14 +72,15 @@ impl Reactor {
         let mut inbox = std::mem::take(&mut node.inbox);
         let late = Cell::new(0);
         loop {
-            let count = turn_length(std::mem::take(&mut is_told), &inbox);
-            any |= count > 0;
-            self.given += count;
-            let arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
-            self.take_turn(node, at, now, &mut told.by_ref().chain(arrived), &mut outputs);
-            if inbox.is_empty() {
+            let count = turn_length(is_told, &inbox);
+            if !is_told && count == 0 {
                 break;
             }
+            is_told = false;
+            self.given += count;
+            any = true;
+            let arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
+            self.take_turn(node, at, now, &mut told.by_ref().chain(arrived), &mut outputs);
         }
         drop(told);
         self.store_events = events;
@@ -229,7 +229,7 @@ fn give_back(inbox: &mut VecDeque<Waiting>, mut left: VecDeque<Waiting>) {
     *inbox = left;
 }
 
-/// Whatever the store made of it: a device that ran out of space says so.
+/// A device that ran out of space says so, however the store took its error.
 fn as_the_disk_said(mut event: Event, blocks: Option<&Blocks>) -> Event {
     if let (Event::Failed(failure), Some(blocks)) = (&mut event, blocks)
         && blocks.ran_out()
