@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Entries that come in the order of their keys are kept apart: whatever comes between them, the
+    /// Entries that come in the order of their keys are kept apart: also with others in between, the
     /// table says of each key what a plain map would.
     #[test]
     fn entries_kept_apart_are_entries_like_others() {

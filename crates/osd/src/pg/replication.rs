@@ -433,8 +433,8 @@ impl Pg {
         let source = clone_source(&object, &effects);
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
         let acts = self.interval.acting.contains(&sh.config.id);
-        let anew = acts && wipes(&effects);
-        let needs = !entry_only && !anew;
+        let rewritten = acts && wipes(&effects);
+        let needs = !entry_only && !rewritten;
         let absent = (needs && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
         // The entry only: recovery brings the object (`redo.rs`). So it does where, outside of the
@@ -452,7 +452,7 @@ impl Pg {
             });
             return;
         }
-        if anew && self.local.missing.contains_key(&object) {
+        if rewritten && self.local.missing.contains_key(&object) {
             self.drop_object(&object, &mut ops);
         }
         if !lost && !entry_only && apply_update(self.id(), &entry, &effects, payload, &mut ops).is_none() {

@@ -24,8 +24,8 @@ pub enum Kind {
     Asks,
 }
 
-/// What a part looks at, beside whether the object exists, its size and version. Whoever has to fetch
-/// that can do so before the operation is evaluated.
+/// What a part looks at, beside whether the object exists, its size and version. An engine that has
+/// to fetch it does so before the operation is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks<'a> {
     /// Nothing, or nothing that is known before.
