@@ -316,11 +316,14 @@ impl Shared {
         }
     }
 
-    /// Sends to a client, before a deadline if there is one.
+    /// Sends to a client, before a deadline if there is one. To an OSD in the order of what else goes to it.
     pub fn reply(&mut self, to: Entity, message: Message, before: Option<Time>) {
-        if to == Entity::Osd(self.me()) {
-            self.loopback.push_back(message);
-            return;
+        if let Entity::Osd(osd) = to {
+            if osd == self.me() {
+                self.loopback.push_back(message);
+                return;
+            }
+            self.send_updates(Some(osd));
         }
         self.out.push(Output::Send { to, message, before });
     }

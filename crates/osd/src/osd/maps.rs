@@ -337,6 +337,6 @@ impl Osd {
             let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
             Message::MapFull(nacre_wire::msg::monitor::MapFull { map })
         };
-        self.sh.out.push(Output::Send { to: who, message, before: None });
+        self.sh.reply(who, message, None);
     }
 }

@@ -21,7 +21,6 @@ use crate::key;
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use bytes::Bytes;
-use nacre_role::Output;
 use nacre_store::{ObjectKey, ObjectStat, Op, Read, ReadError, ReadReply};
 use nacre_types::{Name, ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::replication::{Pull, Push, PushAck};
@@ -591,8 +590,7 @@ impl Pg {
                     continue;
                 }
                 outgoing.retry_at = now + after;
-                let message = Message::Push(push.clone(), payload.clone());
-                sh.out.push(Output::Send { to: nacre_types::Entity::Osd(*to), message, before: None });
+                sh.send(*to, Message::Push(push.clone(), payload.clone()));
             }
         }
         for (to, object) in again {
