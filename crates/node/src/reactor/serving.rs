@@ -105,6 +105,7 @@ impl Reactor {
             }
         }
         self.traffic.late_dropped += late.get();
+        self.given -= late.get() as usize;
         if let AnyRole::Client(access) = &mut node.role {
             any |= access.take_calls(now);
             node.role.take_outputs(now, &mut outputs);
