@@ -227,7 +227,7 @@ pub fn drain(reactor: &mut Reactor) {
         reactor.turn(Duration::from_millis(10));
         if reactor.is_leaving() {
             begun = clock::now();
-        } else if reactor.is_drained() || clock::now().since(begun) > DRAIN_MAX {
+        } else if reactor.is_drained() && reactor.mark_ends() || clock::now().since(begun) > DRAIN_MAX {
             return;
         }
     }

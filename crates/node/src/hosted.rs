@@ -165,6 +165,12 @@ impl Hosted {
             self.begin_jobs();
         }
     }
+    /// See [`ObjectStore::mark_end`].
+    pub fn mark_end(&mut self) -> bool {
+        let marked = self.store.mark_end();
+        self.begin_jobs();
+        marked
+    }
     /// Total and used bytes, as of a moment ago: see [`Feed::fullness`].
     pub fn fullness(&self) -> (u64, u64) {
         let (total, used) = self.feed.fullness();

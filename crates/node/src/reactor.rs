@@ -479,6 +479,13 @@ impl Reactor {
             && self.served().all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
     }
 
+    /// Has every store mark the end of its log; whether all have. To be asked again after a turn.
+    pub fn mark_ends(&mut self) -> bool {
+        let served = self.nodes.iter_mut().flatten().filter(|node| node.halted.is_none());
+        // All of them at once: none waits for another's flush.
+        served.filter_map(|node| node.store.as_mut()).filter_map(|store| (!store.mark_end()).then_some(())).count() == 0
+    }
+
     /// The daemons that have turns. Inboxes and stores of halted ones are not looked at any more.
     fn served(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().flatten().filter(|node| node.halted.is_none())

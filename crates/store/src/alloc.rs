@@ -11,7 +11,10 @@
 //! A unit that a transaction gives back *waits* until nobody can need its old content: see `Store::release`. To the
 //! index it is free already, since a crash after the transaction's commit ends every wait.
 //!
-//! Invariants: `free` counts the clear bits; bins agree with bitmaps ([`Allocator::check`]).
+//! What is taken may make a group's largest run shorter than its bin says: that is found out when somebody looks for
+//! a run there. So taking and giving back look at the words that they change, and not at a whole group.
+//!
+//! Invariants: `free` counts the clear bits; no group has a longer run than its bin says ([`Allocator::check`]).
 
 use std::collections::BTreeSet;
 
@@ -27,13 +30,51 @@ enum Bits {
     Mixed(Box<[u64; WORDS]>),
 }
 
+impl Bits {
+    fn words(&self) -> &[u64; WORDS] {
+        match self {
+            Self::Free => &[0; WORDS],
+            Self::Used => &[u64::MAX; WORDS],
+            Self::Mixed(words) => words,
+        }
+    }
+    fn words_mut(&mut self) -> &mut [u64; WORDS] {
+        if !matches!(self, Self::Mixed(_)) {
+            *self = Self::Mixed(Box::new(*self.words()));
+        }
+        match self {
+            Self::Mixed(words) => words,
+            _ => unreachable!("it was just made one"),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Group {
     bits: Bits,
     free: u16,
-    /// 0 if full; else the largest free run has at least `1 << (class - 1)` units.
+    /// 0 if full; else the largest free run has less than `1 << class` units. At least `1 << (class - 1)`, unless some
+    /// were taken since that was last looked at.
     class: u8,
+    /// Small pieces go here ([`Area`]).
+    in_area: bool,
 }
+
+/// Groups in which small pieces are written, round and round: what was used before is used again, rather than what
+/// the host's file never had blocks for. Grown at the end of a round until half of it is free, so that what is
+/// written one after the other lies in runs.
+#[derive(Debug, Default)]
+struct Area {
+    groups: Vec<u32>,
+    /// Which of them is next, and from which of its units on.
+    at: usize,
+    bit: usize,
+    /// Left it, with room that may go back to the host.
+    left: Vec<u32>,
+}
+
+/// Groups of the area that are looked at for one piece.
+const LOOKS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Allocator {
@@ -41,14 +82,35 @@ pub(crate) struct Allocator {
     bins: [BTreeSet<u32>; CLASSES],
     free: u64,
     units: u64,
+    area: Area,
 }
 
-fn words(bits: &Bits) -> [u64; WORDS] {
-    match bits {
-        Bits::Free => [0; WORDS],
-        Bits::Used => [u64::MAX; WORDS],
-        Bits::Mixed(words) => **words,
+/// Clear bits from `at` on.
+fn clear_from(words: &[u64; WORDS], mut at: usize) -> usize {
+    let first = at;
+    while at < WORDS * 64 {
+        let left = 64 - at % 64;
+        let clear = ((words[at / 64] >> (at % 64)).trailing_zeros() as usize).min(left);
+        at += clear;
+        if clear < left {
+            break;
+        }
     }
+    at - first
+}
+
+/// Clear bits right before `end`.
+fn clear_before(words: &[u64; WORDS], end: usize) -> usize {
+    let mut at = end;
+    while at > 0 {
+        let left = (at - 1) % 64 + 1;
+        let clear = ((words[(at - 1) / 64] << (64 - left)).leading_zeros() as usize).min(left);
+        at -= clear;
+        if clear < left {
+            break;
+        }
+    }
+    end - at
 }
 
 /// First clear run of at least `want` bits at or after `from`; else the longest there is. `(start, length)`.
@@ -88,12 +150,14 @@ impl Allocator {
     /// All of `units` free, except those before `first`.
     pub(crate) fn new(units: u64, first: u64) -> Self {
         let count = units.div_ceil(GROUP_UNITS);
-        let group = Group { bits: Bits::Free, free: GROUP_UNITS as u16, class: class_of(GROUP_UNITS as usize) };
+        let class = class_of(GROUP_UNITS as usize);
+        let group = Group { bits: Bits::Free, free: GROUP_UNITS as u16, class, in_area: false };
         let mut allocator = Self {
             groups: vec![group; usize::try_from(count).expect("a device's groups fit memory")],
             bins: Default::default(),
             free: count * GROUP_UNITS,
             units,
+            area: Area::default(),
         };
         allocator.bins[CLASSES - 1] = (0..count as u32).collect();
         allocator.take_range(0, first);
@@ -111,22 +175,19 @@ impl Allocator {
         self.free
     }
 
-    fn rebin(&mut self, group: u32, words: &[u64; WORDS]) {
-        let old = &self.groups[group as usize];
-        let (old_free, old_class) = (old.free, old.class);
-        let free = words.iter().map(|w| w.count_zeros()).sum::<u32>() as u16;
-        let class = class_of(find_run(words, 0, GROUP_UNITS as usize).1);
-        let bits = match u64::from(free) {
-            0 => Bits::Used,
-            GROUP_UNITS => Bits::Free,
-            _ => Bits::Mixed(Box::new(*words)),
-        };
-        self.free = self.free - u64::from(old_free) + u64::from(free);
-        if class != old_class {
-            self.bins[old_class as usize].remove(&group);
+    fn put_in_class(&mut self, group: u32, class: u8) {
+        let old = std::mem::replace(&mut self.groups[group as usize].class, class);
+        if class != old {
+            self.bins[old as usize].remove(&group);
             self.bins[class as usize].insert(group);
         }
-        self.groups[group as usize] = Group { bits, free, class };
+    }
+
+    /// Its largest free run, and its class is what that says.
+    fn look_through(&mut self, group: u32) -> (usize, usize) {
+        let run = find_run(self.groups[group as usize].bits.words(), 0, GROUP_UNITS as usize);
+        self.put_in_class(group, class_of(run.1));
+        run
     }
 
     /// Sets or clears a range; returns whether every unit of it was in the other state before.
@@ -136,19 +197,43 @@ impl Allocator {
         while at < end {
             let group = (at / GROUP_UNITS) as u32;
             let stop = end.min((u64::from(group) + 1) * GROUP_UNITS);
-            let mut words = words(&self.groups[group as usize].bits);
-            for bit in (at % GROUP_UNITS) as usize..(stop - u64::from(group) * GROUP_UNITS) as usize {
-                let mask = 1 << (bit % 64);
-                as_expected &= (words[bit / 64] & mask != 0) != used;
-                if used {
-                    words[bit / 64] |= mask;
-                } else {
-                    words[bit / 64] &= !mask;
-                }
-            }
-            self.rebin(group, &words);
+            let (first, last) = ((at % GROUP_UNITS) as usize, (stop - u64::from(group) * GROUP_UNITS) as usize);
+            as_expected &= self.change_in(group, first, last, used);
             at = stop;
         }
+        as_expected
+    }
+
+    /// The same inside a group, from `first` up to `last`.
+    fn change_in(&mut self, group: u32, first: usize, last: usize, used: bool) -> bool {
+        let of = &mut self.groups[group as usize];
+        let words = of.bits.words_mut();
+        let (mut as_expected, mut changed, mut at) = (true, 0, first);
+        while at < last {
+            let stop = last.min((at / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (stop - at))) << (at % 64);
+            let word = &mut words[at / 64];
+            let others = if used { *word & mask } else { !*word & mask };
+            as_expected &= others == 0;
+            changed += mask.count_ones() - others.count_ones();
+            if used {
+                *word |= mask;
+            } else {
+                *word &= !mask;
+            }
+            at = stop;
+        }
+        let run = if used { 0 } else { clear_before(words, first) + clear_from(words, first) };
+        let changed = changed as u16;
+        of.free = if used { of.free - changed } else { of.free + changed };
+        self.free = if used { self.free - u64::from(changed) } else { self.free + u64::from(changed) };
+        let (free, class) = (of.free, of.class);
+        match u64::from(free) {
+            0 => of.bits = Bits::Used,
+            GROUP_UNITS => of.bits = Bits::Free,
+            _ => {}
+        }
+        self.put_in_class(group, class.max(class_of(run)).min(class_of(free.into())));
         as_expected
     }
 
@@ -185,24 +270,52 @@ impl Allocator {
 
     fn take_run(&mut self, want: usize, near: u64) -> (u64, usize) {
         let home = ((near / GROUP_UNITS) as u32).min(self.groups.len() as u32 - 1);
-        let home_words = words(&self.groups[home as usize].bits);
         let from = if near / GROUP_UNITS == u64::from(home) { (near % GROUP_UNITS) as usize } else { 0 };
         for from in [from, 0] {
-            let (start, length) = find_run(&home_words, from, want);
-            if length >= want {
+            if let Some((start, _)) = self.find_in(home, from, want) {
                 return self.take_in(home, start, want);
             }
         }
         // Any group of these bins has such a run: the first by place, from home on and then around.
         let enough = usize::from(class_of(want.next_power_of_two()));
-        let after = (enough..CLASSES).filter_map(|c| self.bins[c].range(home..).next()).min();
-        let before = || (enough..CLASSES).filter_map(|c| self.bins[c].first()).min();
-        let group = after.or_else(before).copied();
+        loop {
+            let after = (enough..CLASSES).filter_map(|c| self.bins[c].range(home..).next()).min();
+            let before = || (enough..CLASSES).filter_map(|c| self.bins[c].first()).min();
+            let Some(&group) = after.or_else(before) else { break };
+            if let Some((start, _)) = self.find_in(group, 0, want) {
+                return self.take_in(group, start, want);
+            }
+        }
         // Failing that, the bin below may have one; failing that, as much as the largest run gives.
-        let group = group.or_else(|| (1..enough).rev().find_map(|c| self.bins[c].first().copied()));
-        let group = group.expect("the caller checked that units are free");
-        let (start, length) = find_run(&words(&self.groups[group as usize].bits), 0, want);
-        self.take_in(group, start, length.min(want))
+        loop {
+            let group = (1..CLASSES).rev().find_map(|c| self.bins[c].first().copied());
+            let group = group.expect("the caller checked that units are free");
+            let class = self.groups[group as usize].class;
+            if let Some((start, _)) = self.find_in(group, 0, want) {
+                return self.take_in(group, start, want);
+            }
+            let (start, length) = self.look_through(group);
+            if self.groups[group as usize].class == class {
+                return self.take_in(group, start, length.min(want));
+            }
+        }
+    }
+
+    /// The first free run of at least so many units in a group, from one of its units on. If there is none in all of
+    /// it, its class says so from now on.
+    fn find_in(&mut self, group: u32, from: usize, want: usize) -> Option<(usize, usize)> {
+        let of = &self.groups[group as usize];
+        if of.class < class_of(want) {
+            return None;
+        }
+        let (start, length) = find_run(of.bits.words(), from, want);
+        if length >= want {
+            return Some((start, length));
+        }
+        if from == 0 {
+            self.put_in_class(group, class_of(length));
+        }
+        None
     }
 
     fn take_in(&mut self, group: u32, start: usize, length: usize) -> (u64, usize) {
@@ -215,20 +328,101 @@ impl Allocator {
     pub(crate) fn take_whole(&mut self, count: u64) -> Option<u64> {
         let count = count as usize;
         let surely = usize::from(class_of(count.next_power_of_two()));
-        let surely = (surely..CLASSES).filter_map(|c| self.bins[c].first()).min();
-        let perhaps = || self.bins[usize::from(class_of(count))].iter();
-        for &group in surely.into_iter().chain(perhaps()) {
-            let (start, length) = find_run(&words(&self.groups[group as usize].bits), 0, count);
-            if length >= count {
+        while let Some(&group) = (surely..CLASSES).filter_map(|c| self.bins[c].first()).min() {
+            if let Some((start, _)) = self.find_in(group, 0, count) {
                 return Some(self.take_in(group, start, count).0);
             }
         }
-        None
+        let perhaps: Vec<u32> = self.bins[usize::from(class_of(count))].iter().copied().collect();
+        let mut found = perhaps.into_iter().filter_map(|group| Some((group, self.find_in(group, 0, count)?)));
+        let (group, (start, _)) = found.next()?;
+        Some(self.take_in(group, start, count).0)
+    }
+
+    /// Takes `count` units for small pieces that will be replaced before long: in one run of the area if one is near,
+    /// else in pieces; see [`Area`]. `None`, and nothing taken, if there are not enough.
+    pub(crate) fn take_small(&mut self, count: u64, near: u64) -> Option<Vec<(u64, u32)>> {
+        if count > self.free {
+            return None;
+        }
+        let mut runs: Vec<(u64, u32)> = Vec::with_capacity(1);
+        let mut left = count as usize;
+        for want in [left, 1] {
+            let mut looks = 0;
+            while left > 0 && looks < LOOKS_MAX.min(self.area.groups.len() + 2) {
+                looks += 1;
+                let Some(&group) = self.area.groups.get(self.area.at) else {
+                    self.end_round();
+                    continue;
+                };
+                let Some((start, length)) = self.find_in(group, self.area.bit, want) else {
+                    (self.area.at, self.area.bit) = (self.area.at + 1, 0);
+                    continue;
+                };
+                let (unit, length) = self.take_in(group, start, length.min(left));
+                self.area.bit = start + length;
+                left -= length;
+                runs.push((unit, length as u32));
+            }
+        }
+        if left > 0 {
+            // Nowhere in the area.
+            runs.extend(self.take(left as u64, near).expect("so many are free"));
+        }
+        Some(runs)
+    }
+
+    /// A round of the area is over: it grows or shrinks with what is in it.
+    fn end_round(&mut self) {
+        (self.area.at, self.area.bit) = (0, 0);
+        let free = |groups: &[Group], area: &Area| -> u64 {
+            area.groups.iter().map(|&group| u64::from(groups[group as usize].free)).sum()
+        };
+        let mut from = 0;
+        while free(&self.groups, &self.area) < self.area.groups.len() as u64 * GROUP_UNITS / 2
+            || self.area.groups.is_empty()
+        {
+            let fits = |group: &Group| !group.in_area && u64::from(group.free) >= GROUP_UNITS / 4;
+            let Some(more) = self.groups[from..].iter().position(fits) else { return };
+            from += more;
+            self.groups[from].in_area = true;
+            self.area.groups.push(from as u32);
+        }
+        while self.area.groups.len() > 2
+            && free(&self.groups, &self.area) > self.area.groups.len() as u64 * GROUP_UNITS / 8 * 7
+        {
+            let group = self.area.groups.pop().expect("more than two");
+            self.groups[group as usize].in_area = false;
+            self.area.left.push(group);
+        }
+    }
+
+    /// Whether a unit lies where small pieces go round.
+    pub(crate) fn in_area(&self, unit: u64) -> bool {
+        self.groups.get((unit / GROUP_UNITS) as usize).is_some_and(|group| group.in_area)
+    }
+
+    /// Free units of groups that have left the area since this was last asked.
+    pub(crate) fn take_left(&mut self) -> Vec<(u64, u32)> {
+        let mut runs = Vec::new();
+        for group in std::mem::take(&mut self.area.left) {
+            let words = self.groups[group as usize].bits.words();
+            let mut at = 0;
+            while at < GROUP_UNITS as usize {
+                let (start, length) = find_run(words, at, 1);
+                if length == 0 {
+                    break;
+                }
+                runs.push((u64::from(group) * GROUP_UNITS + start as u64, length as u32));
+                at = start + length;
+            }
+        }
+        runs
     }
 
     /// A group's record: which units are taken, leaving out `except` ranges. `None` if it would be empty.
     pub(crate) fn encode_group(&self, group: u32, except: impl Iterator<Item = (u64, u64)>) -> Option<Vec<u8>> {
-        let mut words = words(&self.groups[group as usize].bits);
+        let mut words = *self.groups[group as usize].bits.words();
         let base = u64::from(group) * GROUP_UNITS;
         for (unit, count) in except {
             for at in unit.max(base)..(unit + count).min(base + GROUP_UNITS) {
@@ -244,7 +438,8 @@ impl Allocator {
         if record.len() != WORDS * 8 || group as usize >= self.groups.len() {
             return false;
         }
-        let mut now = words(&self.groups[group as usize].bits);
+        let of = &mut self.groups[group as usize];
+        let mut now = *of.bits.words();
         for (word, bytes) in now.iter_mut().zip(record.chunks_exact(8)) {
             let more = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
             if *word & more != 0 {
@@ -252,7 +447,15 @@ impl Allocator {
             }
             *word |= more;
         }
-        self.rebin(group, &now);
+        let free = now.iter().map(|word| word.count_zeros()).sum::<u32>() as u16;
+        self.free = self.free - u64::from(of.free) + u64::from(free);
+        of.free = free;
+        of.bits = match u64::from(free) {
+            0 => Bits::Used,
+            GROUP_UNITS => Bits::Free,
+            _ => Bits::Mixed(Box::new(now)),
+        };
+        self.look_through(group);
         true
     }
 
@@ -278,11 +481,12 @@ impl Allocator {
     pub(crate) fn check(&self) {
         let mut free = 0;
         for (i, group) in self.groups.iter().enumerate() {
-            let words = words(&group.bits);
+            let words = group.bits.words();
             let count: u32 = words.iter().map(|w| w.count_zeros()).sum();
             assert_eq!(u64::from(group.free), u64::from(count));
             free += u64::from(count);
-            assert_eq!(group.class, class_of(find_run(&words, 0, GROUP_UNITS as usize).1));
+            assert!(group.class >= class_of(find_run(words, 0, GROUP_UNITS as usize).1));
+            assert_eq!(group.in_area, self.area.groups.contains(&(i as u32)));
             for (class, bin) in self.bins.iter().enumerate() {
                 assert_eq!(bin.contains(&(i as u32)), class == usize::from(group.class));
             }
@@ -309,7 +513,8 @@ mod tests {
                 let want = 1 + u64::from(rng.next_u32()) % if step % 50 == 0 { 3000 } else { 20 };
                 let near = u64::from(rng.next_u32()) % units;
                 let free = allocator.free();
-                match allocator.take(want, near) {
+                let small = want < 20 && rng.next_u32() % 2 == 0;
+                match if small { allocator.take_small(want, near) } else { allocator.take(want, near) } {
                     Some(runs) => {
                         assert_eq!(runs.iter().map(|r| u64::from(r.1)).sum::<u64>(), want);
                         for &(unit, count) in &runs {
@@ -344,6 +549,55 @@ mod tests {
             assert!(!allocator.give_range(unit, 1), "giving twice is noticed");
         }
         assert_eq!(allocator.free(), units - first);
+    }
+
+    /// What small pieces took and gave back is used again before other groups are, and as much more room as there
+    /// are pieces is kept for them; when most of it is free, the last group leaves.
+    #[test]
+    fn small_pieces_go_round() {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let mut allocator = Allocator::new(40 * GROUP_UNITS, 10);
+        let mut held: Vec<u64> = (0..6000).map(|_| allocator.take_small(1, 0).expect("free")[0].0).collect();
+        assert!(held.is_sorted(), "one after the other at first");
+        for _ in 0..100_000 {
+            let at = rng.next_u32() as usize % held.len();
+            let new = allocator.take_small(1, 0).expect("free")[0].0;
+            assert!(allocator.give_range(std::mem::replace(&mut held[at], new), 1));
+        }
+        allocator.check();
+        let area = |allocator: &Allocator| (0..40).filter(|group| allocator.in_area(group * GROUP_UNITS)).count();
+        assert_eq!(area(&allocator), 3);
+        assert!(held.iter().all(|&unit| unit < 3 * GROUP_UNITS && allocator.in_area(unit)));
+        let runs = allocator.take_small(16, 0).expect("free");
+        assert!(runs.len() <= 2, "neighbours lie together where there is a run: {runs:?}");
+        for unit in held.drain(..) {
+            assert!(allocator.give_range(unit, 1));
+        }
+        while area(&allocator) == 3 {
+            allocator.take_small(1, 0).map(|runs| allocator.give_range(runs[0].0, 1)).expect("free");
+        }
+        let left = allocator.take_left();
+        assert!(left.iter().all(|&(unit, _)| unit / GROUP_UNITS == 2) && allocator.take_left().is_empty(), "{left:?}");
+        allocator.check();
+    }
+
+    /// Where the area has no room, small pieces go anywhere, down to the last unit.
+    #[test]
+    fn small_pieces_fill_a_device() {
+        let mut allocator = Allocator::new(3 * GROUP_UNITS, 10);
+        let free = allocator.free();
+        // Every group is full but for single units.
+        let all = allocator.take(free, 0).expect("free");
+        let units = || all.iter().flat_map(|&(unit, count)| unit..unit + u64::from(count)).step_by(7);
+        units().for_each(|unit| assert!(allocator.give_range(unit, 1)));
+        let mut taken = std::collections::BTreeSet::new();
+        while let Some(runs) = allocator.take_small(3, 5000) {
+            assert!(
+                runs.iter().flat_map(|&(unit, count)| unit..unit + u64::from(count)).all(|unit| taken.insert(unit))
+            );
+        }
+        assert_eq!((taken.len(), allocator.free()), (units().count() / 3 * 3, units().count() as u64 % 3));
+        allocator.check();
     }
 
     #[test]

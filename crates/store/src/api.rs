@@ -645,8 +645,8 @@ pub struct Usage {
     pub blocks_written_back: u64,
     /// Block writes that never happened because a later write replaced them (CEPH-57).
     pub blocks_cancelled: u64,
-    /// Bytes of large writes that went straight to their extents.
-    pub direct_bytes: u64,
+    /// Bytes written to fresh units beside the log.
+    pub beside_bytes: u64,
     /// Bytes given back to the device's host.
     pub discarded_bytes: u64,
     /// Payload bytes the store copied in memory: only data kept inside the index (objects below 1 KiB).
@@ -685,6 +685,11 @@ pub trait ObjectStore {
     /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index
     /// records, may go to its place now.
     fn rest(&mut self) {}
+    /// The host is about to stop, and nothing is in flight: what was committed last is to be proven to whoever opens the
+    /// store next (`docs/formats/store.md`, end mark). Whether it is; to be asked again after a poll until it is.
+    fn mark_end(&mut self) -> bool {
+        true
+    }
     /// Appends what happened since the last call. Never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);
     /// Appends work that needs blocking I/O. Run each with [`Job::run`], in any order, on any thread, and hand the

@@ -7,9 +7,11 @@
 //! An attempt changes nothing but its own scratch and the allocator, which is put back if it stops. The store fetches
 //! what was missing and attempts again, so that a transaction is applied in one piece or not at all.
 //!
-//! Data goes one of two ways. Small writes stay where they are: the block's new content goes into the log and is
-//! written to its unit later. Large writes are copy-on-write: straight to fresh units, and the log only refers to
-//! them. Units that a clone shares are never written in place.
+//! Data goes one of two ways. *Beside* the log: to fresh units, under the same flush, and the log has only the blocks'
+//! checksums. Large writes go there, and all whole blocks that get a unit anyway or belong to a small object: what is
+//! written once costs the device and the processor half. Through the log: other blocks stay where they are, their new
+//! content goes into the log and is written to its unit later; so parts of blocks do, and blocks of large objects, which
+//! stay in one piece. Units that a clone shares are never written in place.
 
 mod blocks;
 mod clone;
@@ -64,8 +66,10 @@ pub(crate) struct World<'a> {
     pub(crate) filled: &'a BTreeMap<usize, u64>,
     /// Where the last allocation ended.
     pub(crate) cursor: u64,
-    /// Larger writes go straight to fresh units.
+    /// Larger writes go to fresh units.
     pub(crate) deferred_write_max: usize,
+    /// Of an object of so many bytes whole blocks do.
+    pub(crate) small_object_max: u64,
     /// All writes of a transaction do that may change more than so many bytes of blocks.
     pub(crate) deferred_transaction_max: u64,
 }
@@ -76,8 +80,8 @@ pub(crate) struct Applied {
     pub(crate) change: Change,
     /// Contents of `change.blocks`, in their order.
     pub(crate) payload: Vec<BlockData>,
-    /// Blocks for fresh units, in order of unit.
-    pub(crate) direct: BTreeMap<u64, BlockData>,
+    /// Contents of `change.beside`, in their order.
+    pub(crate) beside: Vec<BlockData>,
     /// Collections created, removed, or with another object count.
     pub(crate) collections: BTreeMap<CollectionId, Option<u64>>,
     /// Objects that have, or had, an omap, and under which number now.
@@ -156,6 +160,8 @@ pub(crate) struct Attempt<'a> {
     /// Omap records, and everything else at the end.
     records: Few<Bytes, Option<Bytes>>,
     deferred: Few<u64, BlockData>,
+    /// Blocks for fresh units, with their checksums.
+    beside: Few<u64, (BlockData, u32)>,
     collections: BTreeMap<CollectionId, bool>,
     direct_now: bool,
     /// Place of the operation under way.
@@ -172,6 +178,7 @@ impl<'a> Attempt<'a> {
             references: BTreeMap::new(),
             records: Few::default(),
             deferred: Few::default(),
+            beside: Few::default(),
             collections: BTreeMap::new(),
             direct_now: block_bytes > world.deferred_transaction_max,
             at: 0,
@@ -474,7 +481,7 @@ impl<'a> Attempt<'a> {
             }
         }
         self.deferred.remove(&block.unit);
-        self.out.direct.remove(&block.unit);
+        self.beside.remove(&block.unit);
         match self.out.change.freed.last_mut() {
             Some((unit, count)) if *unit + u64::from(*count) == block.unit => *count += 1,
             _ => self.out.change.freed.push((block.unit, 1)),
@@ -482,10 +489,13 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    fn take_units(&mut self, count: u64, near: u64) -> Step<impl Iterator<Item = u64> + use<>> {
-        let runs = self.world.allocator.take(count, near).ok_or(Stop::NoSpace)?;
+    /// Takes units near `near`, or for a small object, which is not to move the cursor.
+    fn take_units(&mut self, count: u64, near: u64, small: bool) -> Step<impl Iterator<Item = u64> + use<>> {
+        let allocator = &mut self.world.allocator;
+        let runs = if small { allocator.take_small(count, near) } else { allocator.take(count, near) };
+        let runs = runs.ok_or(Stop::NoSpace)?;
         self.out.change.allocated.extend(&runs);
-        if let Some(&(unit, length)) = runs.last() {
+        if let Some(&(unit, length)) = runs.last().filter(|_| !small) {
             self.out.cursor = unit + u64::from(length);
         }
         Ok(runs.into_iter().flat_map(|(unit, length)| unit..unit + u64::from(length)))
@@ -540,6 +550,10 @@ impl<'a> Attempt<'a> {
         let deferred = std::mem::take(&mut self.deferred).into_row();
         change.blocks = deferred.iter().map(|&(unit, _)| unit).collect();
         self.out.payload = deferred.into_iter().map(|(_, data)| data).collect();
+        for (unit, (data, crc)) in std::mem::take(&mut self.beside).into_row() {
+            change.beside.push((unit, crc));
+            self.out.beside.push(data);
+        }
         Ok(())
     }
 }

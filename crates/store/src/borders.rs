@@ -5,12 +5,12 @@
 //! that matters.
 
 nacre_types::borders! {
-    /// Writes of more than `deferred_write_max` bytes, which went to fresh units.
-    direct_writes,
-    /// Runs of fresh units that were cut at `direct_run_blocks`.
-    direct_runs_cut,
+    /// Transactions with blocks for fresh units.
+    beside_writes,
+    /// Runs of fresh units that were cut at `beside_run_blocks`.
+    beside_runs_cut,
     /// Transactions that may change more than `deferred_transaction_max` bytes of blocks.
-    direct_transactions,
+    beside_transactions,
     /// Transactions that the log is too small for.
     past_log,
     /// Groups of the log that go on at the ring's beginning.

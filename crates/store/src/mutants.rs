@@ -6,10 +6,14 @@ nacre_types::planted_bugs! {
     LossUntold,
     /// A transaction is reported as committed once its group is written, before the flush.
     CommitBeforeFlush,
-    /// The log refers to large writes that were not flushed.
-    DirectFlushSkipped,
-    /// The log refers to large writes that are still on their way.
-    DirectNotAwaited,
+    /// A group is flushed while its blocks beside the log are still on their way.
+    BesideNotAwaited,
+    /// The last group of the log is replayed whether its blocks beside the log are there or not.
+    BesideUnverified,
+    /// Blocks that the last group itself gave back or wrote again must be there as well.
+    GivenBackVerified,
+    /// At rest the end of the log is not marked.
+    EndUnmarked,
     /// A checkpoint does not wait for what replaced its blocks.
     NeedsIgnored,
     /// A block is written to its place while a read expects the old content there.

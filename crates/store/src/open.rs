@@ -46,8 +46,11 @@ pub struct FormatOptions {
 pub struct OpenOptions {
     /// Whose it must be.
     pub identity: Identity,
-    /// Writes up to this many bytes go through the log and stay in place; larger ones are copy-on-write.
+    /// Writes up to this many bytes may go through the log and stay in place; larger ones go to fresh units beside it.
     pub deferred_write_max: usize,
+    /// Whole blocks of objects up to so many bytes go to fresh units beside the log, too. Those of larger objects stay
+    /// in place, so that the objects stay in one piece.
+    pub small_object_max: u64,
     /// Bytes of memory for index records of warm objects (an object takes some 350).
     pub cache_bytes: usize,
     /// Bytes of memory for the index's own pages.
@@ -65,8 +68,8 @@ pub struct OpenOptions {
     pub salt: u64,
     /// Largest transaction in bytes.
     pub transaction_bytes_max: usize,
-    /// Bytes of blocks that a transaction may change in the log; all writes of a larger one go to
-    /// fresh units. By default an eighth of the log, at most 1 MiB.
+    /// Bytes of blocks that a transaction may change in the log; all writes of a larger one go
+    /// beside it. By default an eighth of the log, at most 1 MiB.
     pub deferred_transaction_max: Option<u64>,
     /// Entries of a memtable after which a checkpoint starts; by default a 64th of the device's
     /// units, from 256 to 32,768.
@@ -79,8 +82,8 @@ pub struct OpenOptions {
     pub write_back_run_blocks: u64,
     /// See [`Self::write_back_run_blocks`].
     pub write_back_depth: usize,
-    /// Blocks in one write of those that go to fresh units.
-    pub direct_run_blocks: u64,
+    /// Blocks in one write of those beside the log.
+    pub beside_run_blocks: u64,
     /// Fewest bytes of free space that are given back to the host in one piece; at most
     /// [`Self::discard_bytes_max`] counts.
     pub discard_bytes_min: u64,
@@ -93,6 +96,7 @@ impl Default for OpenOptions {
         Self {
             identity: Identity::default(),
             deferred_write_max: 64 << 10,
+            small_object_max: 64 << 10,
             cache_bytes: 48 << 20,
             index_cache_bytes: 8 << 20,
             memtable_bytes: 8 << 20,
@@ -107,7 +111,7 @@ impl Default for OpenOptions {
             clone_slice_bytes: 256 << 10,
             write_back_run_blocks: 256,
             write_back_depth: 32,
-            direct_run_blocks: 1024,
+            beside_run_blocks: 1024,
             discard_bytes_min: 64 << 10,
             discard_bytes_max: 4 << 20,
         }
@@ -118,6 +122,7 @@ impl Default for OpenOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) deferred_write_max: usize,
+    pub(crate) small_object_max: u64,
     pub(crate) deferred_transaction_max: u64,
     pub(crate) cache_bytes: usize,
     pub(crate) index_cache_bytes: usize,
@@ -132,7 +137,7 @@ pub(crate) struct Limits {
     pub(crate) transaction_bytes_max: usize,
     pub(crate) write_back_run_blocks: u64,
     pub(crate) write_back_depth: usize,
-    pub(crate) direct_run_blocks: u64,
+    pub(crate) beside_run_blocks: u64,
     pub(crate) discard_units_min: u64,
     pub(crate) discard_units_max: u64,
     /// Units kept free for the index: two checkpoints of full memtables, each entry on a page of its own.
@@ -149,6 +154,7 @@ impl Limits {
         let memtable_bytes = options.memtable_bytes.min(wal / 2);
         Self {
             deferred_write_max: options.deferred_write_max.min(wal / 8),
+            small_object_max: options.small_object_max,
             deferred_transaction_max: options.deferred_transaction_max.unwrap_or(in_log).min(in_log),
             cache_bytes: options.cache_bytes,
             index_cache_bytes: options.index_cache_bytes,
@@ -162,7 +168,7 @@ impl Limits {
             transaction_bytes_max: options.transaction_bytes_max,
             write_back_run_blocks: options.write_back_run_blocks.max(1),
             write_back_depth: options.write_back_depth.max(1),
-            direct_run_blocks: options.direct_run_blocks.max(1),
+            beside_run_blocks: options.beside_run_blocks.max(1),
             discard_units_min: (options.discard_bytes_min / BLOCK_U64).max(1),
             discard_units_max: options.discard_bytes_max / BLOCK_U64,
             reserve_units: most as u64 * 2 + 128 + 2 * layout.chunk_units(),

@@ -2,9 +2,15 @@
 //!
 //! Nothing is executed again: groups hold results. Memory is bounded by the records in the log; of block payloads only
 //! the place in the log is kept, and of those only the ones that nothing later replaced or freed.
+//!
+//! Blocks beside the log are at their units, if the flush of their group came to its end. It did if a later group is
+//! there. Of the last whole group they are read: where one is not what the record says, the group was never
+//! acknowledged, and ends the log as one with a torn record does. Not looked at are those that the group itself gave
+//! back, which may be in use again since, and those of which it has later content as payload, which may be written over.
 
 use crate::alloc::{Allocator, GROUP_UNITS};
 use crate::device::{BlockingDevice, DeviceError};
+use crate::format::checksum::crc32c;
 use crate::format::log::{Change, GroupHeader, HEADER, Sign};
 use crate::format::root::Layout;
 use crate::format::{BLOCK, BLOCK_U64};
@@ -97,19 +103,65 @@ pub(crate) fn replay(
 ) -> Result<Replay, ReplayError> {
     let mut replay =
         Replay { changes: MemTable::default(), blocks: BTreeMap::new(), dirty_groups: BTreeSet::new(), state };
-    while let Some((header, meta)) = read_group(device, layout, replay.state.position, &state)? {
+    let mut next = read_group(device, layout, state.position, &state)?;
+    while let Some((header, meta)) = next {
         let end = header.position + header.length();
         if header.first != replay.state.transactions + 1 || end - state.position > layout.wal_length {
             return Err(ReplayError::Contradiction);
         }
+        let changes = Change::decode_all(meta).ok_or(ReplayError::Contradiction)?;
+        next = read_group(device, layout, end, &state)?;
+        if next.is_none() && !is_beside_whole(device, layout, &changes)? {
+            break;
+        }
         let mut payload = header.position + (HEADER as u64) + u64::from(header.meta_length);
-        for change in Change::decode_all(meta).ok_or(ReplayError::Contradiction)? {
+        for change in changes {
             replay.add(change, &mut payload, allocator)?;
         }
         replay.state.position = end;
     }
     replay.look_beyond(device, layout)?;
     Ok(replay)
+}
+
+/// Whether the blocks beside the log of the last group are on the device.
+fn is_beside_whole(device: &dyn BlockingDevice, layout: &Layout, changes: &[Change]) -> Result<bool, ReplayError> {
+    if crate::mutant(crate::Mutant::BesideUnverified) {
+        return Ok(true);
+    }
+    let mut beside: BTreeMap<u64, u32> = changes.iter().flat_map(|change| change.beside.iter().copied()).collect();
+    if !crate::mutant(crate::Mutant::GivenBackVerified) {
+        for change in changes {
+            let freed = change.freed.iter().flat_map(|&(unit, count)| unit..unit.saturating_add(count.into()));
+            for unit in freed.chain(change.blocks.iter().copied()) {
+                beside.remove(&unit);
+            }
+        }
+    }
+    let mut piece = Vec::new();
+    let mut units = beside.into_iter().peekable();
+    while let Some((first, crc)) = units.next() {
+        let mut sums = vec![crc];
+        while sums.len() < PIECE / BLOCK
+            && let Some((_, crc)) = units.next_if(|&(unit, _)| unit == first + sums.len() as u64)
+        {
+            sums.push(crc);
+        }
+        if !(layout.first_unit()..=layout.units().saturating_sub(sums.len() as u64)).contains(&first) {
+            return Err(ReplayError::Contradiction);
+        }
+        piece.resize(sums.len() * BLOCK, 0);
+        match device.read_at(first * BLOCK_U64, &mut piece) {
+            Ok(()) => {}
+            // Unreadable is not unwritten: whoever reads the object will find out.
+            Err(DeviceError::Os(_)) => continue,
+            Err(error) => return Err(ReplayError::Device(error)),
+        }
+        if !piece.chunks_exact(BLOCK).zip(sums).all(|(block, crc)| crc32c(block) == crc) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Replay {

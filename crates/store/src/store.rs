@@ -9,9 +9,9 @@
 //!          cache, memtables ◀── index ◀────────────────────┴────────────────────────────────────────┘
 //! ```
 //! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it is in `building`.
-//! * A *group* is everything in `building` at a kick: one log write, one flush ([`commit`]). Large writes have gone to
-//!   fresh units before; they are flushed before the log refers to them.
-//! * What the log is too small for goes past it: once the log is empty, its large writes go to
+//! * A *group* is everything in `building` at a kick: one log write, and the blocks for fresh units beside it, under one
+//!   flush ([`commit`]).
+//! * What the log is too small for goes past it: once the log is empty, its data goes to
 //!   fresh units and its records into the index in one transaction of redb, which commits it. An
 //!   omap is cloned in steps before ([`filling`]).
 //! * A *cycle* ([`cycle`]) writes blocks that are in the log only to their place, and, when the log or the memtable has
@@ -19,7 +19,8 @@
 //!   free.
 //!
 //! Invariants (positions in the log: `tail ≤ committed ≤ head`, `head - tail ≤ ring`):
-//! 1. Nothing is reported committed before the flush that follows its log write has succeeded (`commit`).
+//! 1. Nothing is reported committed before the flush that follows its log write and its blocks beside the log has
+//!    succeeded (`commit`).
 //! 2. A block is written in place only after the log holding its new content is durable (`cycle`).
 //! 3. A freed unit is used again only when the freeing transaction is committed, no read that may look at it is in
 //!    flight, and no write to it is in flight ([`Store::release`]).
@@ -60,7 +61,7 @@ use crate::job::Outcome;
 use crate::open::Limits;
 use crate::tables::{Pending, PendingBlocks, Tables};
 use bytes::Bytes;
-use commit::{Building, Group};
+use commit::{Building, EndMark, Group};
 use cycle::Cycle;
 pub(crate) use cycle::StateRecord;
 use discards::Discards;
@@ -76,11 +77,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Debug)]
 enum Purpose {
     Log,
-    LogFlush,
-    DirectFlush,
-    /// A large write of this transaction to these units.
-    Direct {
-        transaction: u64,
+    GroupFlush,
+    /// Blocks of transactions up to this one for these units.
+    Beside {
+        last: u64,
         unit: u64,
         count: u64,
     },
@@ -157,8 +157,6 @@ pub struct Store<D> {
     queue_bytes: usize,
     /// What the queue may need.
     promised: Promise,
-    /// Index bytes that the active and the frozen memtable may need.
-    index_owed: [u64; 2],
     old_blocks: BTreeMap<u64, (Bytes, bool)>,
     /// Omaps to be cloned; `None`: too large for one piece.
     omaps: BTreeMap<u64, Option<Vec<(Bytes, Bytes)>>>,
@@ -179,6 +177,7 @@ pub struct Store<D> {
     tail: u64,
     building: Building,
     group: Option<Group>,
+    end_mark: EndMark,
     cycle: Option<Cycle>,
     cycles: u64,
     /// Nobody wants anything: blocks that wait in the log need not.
@@ -243,7 +242,6 @@ impl<D: Device> Store<D> {
             queue: VecDeque::new(),
             queue_bytes: 0,
             promised: Promise::default(),
-            index_owed: [0; 2],
             old_blocks: BTreeMap::new(),
             omaps: BTreeMap::new(),
             filling: None,
@@ -259,6 +257,7 @@ impl<D: Device> Store<D> {
             tail: from.state.position,
             building: Building::default(),
             group: None,
+            end_mark: EndMark::default(),
             cycle: None,
             cycles: 0,
             resting: false,
@@ -348,6 +347,7 @@ impl<D: Device> Store<D> {
                 filled: &self.filled,
                 cursor: self.cursor,
                 deferred_write_max: self.limits.deferred_write_max,
+                small_object_max: self.limits.small_object_max,
                 // What goes past the log has no payload in it.
                 deferred_transaction_max: if self.past_log { 0 } else { self.limits.deferred_transaction_max },
             };
@@ -369,10 +369,9 @@ impl<D: Device> Store<D> {
                         return;
                     }
                     let by_log = promise.units * BLOCK_U64 > self.limits.deferred_transaction_max;
-                    self.usage.borders.direct_transactions += u64::from(by_log && !self.past_log);
+                    self.usage.borders.beside_transactions += u64::from(by_log && !self.past_log);
                     self.promised.units -= promise.units;
                     self.promised.index -= promise.index;
-                    self.index_owed[0] += promise.index;
                     let queued = self.queue.pop_front().expect("just looked at");
                     self.queue_bytes -= size;
                     if !applied.poisoned.is_empty() && !crate::mutant(crate::Mutant::LossUntold) {
@@ -468,17 +467,19 @@ impl<D: Device> Store<D> {
         for &(unit, count) in change.allocated.iter().chain(&change.freed) {
             self.mark_dirty(unit, count);
         }
-        if !applied.direct.is_empty() {
-            self.start_direct_writes(transaction, applied.direct);
+        if !applied.beside.is_empty() {
+            self.add_beside(transaction, &change.beside, applied.beside);
         }
         for (&unit, data) in change.blocks.iter().zip(&applied.payload) {
-            self.pending.insert(unit, Pending { data: data.clone(), transaction, direct: false });
+            self.pending.insert(unit, Pending { data: data.clone(), transaction, beside: false });
         }
         for &(unit, count) in &change.freed {
             for unit in unit..unit + u64::from(count) {
                 if !crate::mutant(crate::Mutant::CancelForgotten) {
                     self.pending.cancel(unit);
                 }
+                // Nobody will look for it there.
+                self.building.beside.remove(&unit);
             }
         }
         if !change.freed.is_empty() {
@@ -528,7 +529,9 @@ impl<D: Device> Store<D> {
             }
             let first = self.waiting.pop_front().expect("just looked at");
             self.give_back(&first.runs);
-            self.discards.freed(&first.runs);
+            let allocator = self.allocator.lock();
+            // Where small pieces go round, what is free is used again before long.
+            self.discards.freed(first.runs.into_iter().filter(|&(unit, _)| !allocator.in_area(unit)));
         }
     }
 
@@ -552,15 +555,9 @@ impl<D: Device> Store<D> {
                 self.old_blocks.insert(unit, (bytes, whole));
             }
             (_, Err(error)) => self.device_failed(error),
-            (Purpose::Direct { transaction, unit, count }, Ok(_)) => {
-                for unit in unit..unit + count {
-                    self.pending.settled(unit, transaction, true);
-                }
-                self.direct_write_done(transaction);
-            }
+            (Purpose::Beside { last, unit, count }, Ok(_)) => self.beside_written(last, unit, count),
             (Purpose::Log, Ok(_)) => self.log_written(),
-            (Purpose::LogFlush, Ok(_)) => self.log_flushed(),
-            (Purpose::DirectFlush, Ok(_)) => self.write_group(),
+            (Purpose::GroupFlush, Ok(_)) => self.group_committed(),
             (Purpose::WriteBack { blocks }, Ok(_)) => self.written_back(blocks),
             (Purpose::CycleFlush, Ok(_)) => self.cycle_flushed(),
         }
@@ -636,6 +633,9 @@ impl<D: Device> ObjectStore for Store<D> {
         }
         self.submitted += 1;
         self.resting = false;
+        if self.end_mark == EndMark::Wanted {
+            self.end_mark = EndMark::Missing;
+        }
         self.promised.units += promise.units;
         self.promised.index += promise.index;
         self.queue_bytes += size;
@@ -670,7 +670,14 @@ impl<D: Device> ObjectStore for Store<D> {
         // A few may stay: somebody who writes a block now and then should not pay for each twice at once.
         self.resting = self.pending.deferred > self.limits.deferred_blocks / 16;
         self.wants_checkpoint |= self.tables.active.bytes() > self.limits.memtable_bytes / 8;
+        self.want_end_mark();
         self.advance();
+    }
+
+    fn mark_end(&mut self) -> bool {
+        self.want_end_mark();
+        self.advance();
+        self.failed || self.end_mark == EndMark::There && self.group.is_none() || !self.can_mark_end()
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
@@ -733,7 +740,7 @@ impl<D: Device> ObjectStore for Store<D> {
         Usage {
             total: total * BLOCK_U64,
             used: (total - free - u64::from(self.discards.units())) * BLOCK_U64,
-            free: self.available(self.promised, self.index_owed[0] + self.index_owed[1]),
+            free: self.available(self.promised, self.owed()),
             memory: memory as u64 + allocator_memory,
             committed: self.usage.committed,
             blocks_cancelled: self.pending.cancelled,

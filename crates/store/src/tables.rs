@@ -146,15 +146,15 @@ pub(crate) struct Pending {
     pub(crate) data: BlockData,
     /// The transaction that wrote it.
     pub(crate) transaction: u64,
-    /// On its way to its place already (a large write); else it waits in the log to be written back.
-    pub(crate) direct: bool,
+    /// It goes to its place beside the log; else it waits in the log to be written back.
+    pub(crate) beside: bool,
 }
 
 /// Units whose newest content is in memory.
 #[derive(Default)]
 pub(crate) struct PendingBlocks {
     pub(crate) by_unit: BTreeMap<u64, Pending>,
-    /// How many of them are not direct.
+    /// How many of them are not beside the log.
     pub(crate) deferred: usize,
     /// Log-only blocks replaced or freed before they were written back (CEPH-57).
     pub(crate) cancelled: u64,
@@ -162,7 +162,7 @@ pub(crate) struct PendingBlocks {
 
 impl PendingBlocks {
     pub(crate) fn insert(&mut self, unit: u64, pending: Pending) {
-        self.deferred += usize::from(!pending.direct);
+        self.deferred += usize::from(!pending.beside);
         if let Some(old) = self.by_unit.insert(unit, pending) {
             self.forget(&old);
         }
@@ -173,18 +173,24 @@ impl PendingBlocks {
         }
     }
     fn forget(&mut self, old: &Pending) {
-        if !old.direct {
+        if !old.beside {
             self.deferred -= 1;
             self.cancelled += 1;
         }
     }
-    /// The block of this transaction that went this way is at its place; a newer one stays.
-    pub(crate) fn settled(&mut self, unit: u64, transaction: u64, direct: bool) {
+    /// The block that this transaction left in the log is at its place; a newer one stays.
+    pub(crate) fn settled(&mut self, unit: u64, transaction: u64) {
         if let Some(pending) = self.by_unit.get(&unit)
-            && (crate::mutant(crate::Mutant::SettledNewer) && pending.direct == direct
-                || (pending.transaction, pending.direct) == (transaction, direct))
+            && !pending.beside
+            && (crate::mutant(crate::Mutant::SettledNewer) || pending.transaction == transaction)
         {
-            self.deferred -= usize::from(!pending.direct);
+            self.deferred -= 1;
+            self.by_unit.remove(&unit);
+        }
+    }
+    /// What a transaction up to `last` wrote beside the log is at its place; what was written over it stays.
+    pub(crate) fn settled_beside(&mut self, unit: u64, last: u64) {
+        if self.by_unit.get(&unit).is_some_and(|pending| pending.beside && pending.transaction <= last) {
             self.by_unit.remove(&unit);
         }
     }

@@ -20,10 +20,11 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
     OpenOptions {
         identity: Identity::default(),
         deferred_write_max: pick(&[0, 4096, 12 << 10, 64 << 10]) as usize,
+        small_object_max: pick(&[0, 0, 8192, 64 << 10]),
         cache_bytes: pick(&[0, 2 << 10, 16 << 10, 1 << 20]) as usize,
         index_cache_bytes: pick(&[64 << 10, 1 << 20]) as usize,
         memtable_bytes: pick(&[1 << 10, 6 << 10, 24 << 10]) as usize,
-        deferred_bytes: pick(&[0, 16 << 10, 48 << 10, 400 << 10]) as usize,
+        deferred_bytes: pick(&[0, 8 << 10, 16 << 10, 48 << 10, 400 << 10]) as usize,
         index_batch_max: pick(&[1, 3, 12, 2048]) as usize,
         queue_bytes_max: pick(&[1, 20 << 10, 100 << 10]) as usize,
         salt: 0x5a17_5a17_5a17_5a17,
@@ -34,7 +35,7 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
         clone_slice_bytes: pick(&[1, 60, 200]) as usize,
         write_back_run_blocks: pick(&[1, 3, 256]),
         write_back_depth: pick(&[1, 2, 32]) as usize,
-        direct_run_blocks: pick(&[1, 5, 1024]),
+        beside_run_blocks: pick(&[1, 5, 1024]),
         discard_bytes_min: pick(&[0, 4096, 16 << 10]),
         discard_bytes_max: pick(&[0, 4096, 12 << 10, 4 << 20]),
     }
@@ -43,8 +44,13 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
 /// What a workload of few operations would not do by itself.
 fn some_larger(rng: &mut Rng, number: u64) -> Transaction {
     let t = match rng.below(5) {
-        // Many blocks, far from each other, in place.
-        0 | 1 => (0..12).fold(Transaction::new(), |t, n| t.write(key("wide"), n * 8192 + 5, vec![number as u8; 60])),
+        // Parts of two blocks, in place.
+        0 => {
+            let part = |t: Transaction, n| t.write(key("wide"), (number + n) % 12 * 8192 + 5, vec![number as u8; 60]);
+            (0..2).fold(Transaction::new(), part)
+        }
+        // Many blocks, far from each other, in place if the log is large.
+        1 => (0..12).fold(Transaction::new(), |t, n| t.write(key("wide"), n * 8192 + 5, vec![number as u8; 60])),
         // Heads that grow.
         2 => {
             let large = key(format!("large{}", rng.below(6)));
@@ -185,7 +191,7 @@ impl Life {
 
 fn life(seed: u64, borders: &mut Borders) {
     let mut rng = Rng::new(seed);
-    let wal = [48 << 10, 64 << 10, 256 << 10][rng.below(3) as usize];
+    let wal = [48 << 10, 64 << 10, 256 << 10, 1 << 20][rng.below(4) as usize];
     let device = TestDevice::new(LENGTH);
     let how = FormatOptions { wal_bytes: Some(wal), ..FormatOptions::default() };
     format(&device.blocking(), &how).expect("a healthy device");
@@ -291,7 +297,7 @@ fn life(seed: u64, borders: &mut Borders) {
 #[test]
 pub fn every_border_is_crossed_and_the_store_is_the_model() {
     let mut borders = Borders::default();
-    for seed in 0..16 {
+    for seed in 0..24 {
         life(seed, &mut borders);
     }
     // Blocks that are replaced while they wait, chunks in pieces: on a device that is nearly full.

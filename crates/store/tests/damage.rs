@@ -304,10 +304,10 @@ fn what_a_newer_release_wrote_is_refused() {
     groups.sort_unstable();
     for &(_, at) in groups.iter().rev().take(2) {
         let mut image = live.clone();
-        image.write(at + 4, &3_u16.to_le_bytes());
+        image.write(at + 4, &4_u16.to_le_bytes());
         let device = TestDevice::with_image(LENGTH, image.clone());
         let error = open(&device, &options()).err().expect("not ours");
-        assert_eq!(error, OpenError::ForeignLog { version: 3 });
+        assert_eq!(error, OpenError::ForeignLog { version: 4 });
         assert!(error.to_string().contains("another release"), "{error}");
         // Of another salt it is somebody's data, and the end of the log.
         let mut data = image.clone();

@@ -32,7 +32,8 @@ fn newest(rig: &Rig, before: u64) -> Vec<u8> {
 /// come to it. Replay removed somebody else's object.
 #[test]
 fn a_group_in_somebodys_payload_is_never_replayed() {
-    let mut rig = Rig::fresh(1);
+    let mut rig = Rig::open(Rig::format(LENGTH), &in_place(), 1);
+    rig.must(Transaction::new().create_collection(C), 0);
     rig.must(Transaction::new().touch(key("victim")), 1);
     rig.must(Transaction::new().write(key("evil"), 0, vec![1; 8192]), 2);
     rig.settle();
@@ -63,7 +64,7 @@ fn a_group_in_somebodys_payload_is_never_replayed() {
     change.extend_from_slice(&(head.len() as u32).to_le_bytes());
     change.extend_from_slice(&head);
     change.extend_from_slice(&u32::MAX.to_le_bytes());
-    change.extend_from_slice(&0_u32.to_le_bytes());
+    (0..2).for_each(|_| change.extend_from_slice(&0_u32.to_le_bytes()));
     let records_forged = [&(change.len() as u32).to_le_bytes()[..], &change].concat();
     forged[32..36].copy_from_slice(&(records_forged.len() as u32).to_le_bytes());
     forged[36..40].fill(0);

@@ -59,14 +59,18 @@ fn a_scan_from_before_a_checkpoint_hides_nothing() {
 fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
     const LENGTH: u64 = 16 << 20;
     // One block at a time.
-    let options = OpenOptions { write_back_depth: 1, write_back_run_blocks: 1, ..options() };
+    let options = OpenOptions { write_back_depth: 1, write_back_run_blocks: 1, ..in_place() };
     let mut rig = Rig::open(Rig::format(LENGTH), &options, 1);
-    rig.must(Transaction::new().create_collection(C), 0);
+    rig.must(Transaction::new().create_collection(C).write(key("a"), 0, vec![0; 3 * 4096]), 0);
     rig.must(Transaction::new().write(key("a"), 0, vec![1; 3 * 4096]).set_attr(key("b"), "x", vec![0; 5000]), 1);
     rig.settle();
     rig.device.set_completion(Completion::Held);
     rig.store.rest();
-    assert_eq!(rig.device.in_flight(), 1, "the first of three blocks is on its way to its place");
+    assert_eq!(
+        rig.device.in_flight(),
+        2,
+        "the first of three blocks is on its way to its place; the log's end is marked"
+    );
     rig.must(Transaction::new().write(key("a"), 2 * 4096, vec![2; 4096]), 2);
     // Nobody kicks: nothing logs it.
     for _ in 0..100 {

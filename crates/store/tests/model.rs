@@ -53,7 +53,7 @@ fn run(seed: u64, transactions: u64) {
     }
     rig.settle();
     let usage = rig.store.usage();
-    assert!(usage.checkpoints > 0 && usage.blocks_cancelled > 0 && usage.direct_bytes > 0, "{usage:?}");
+    assert!(usage.checkpoints > 0 && usage.blocks_cancelled > 0 && usage.beside_bytes > 0, "{usage:?}");
     assert_eq!(last_transaction(&mut rig), transactions);
     rig.device.set_completion(nacre_store::testing::Completion::AtOnce);
     let mut again = reopen(rig, &options());

@@ -51,15 +51,15 @@ pub fn runs_go_over_the_borders_of_allocation_groups() {
 
 /// CEPH-57: a block that is freed before it came to its place never gets there.
 pub fn what_was_freed_is_not_written_back() {
-    let options = OpenOptions { deferred_bytes: 1 << 20, ..options() };
+    let options = OpenOptions { deferred_bytes: 1 << 20, ..in_place() };
     let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
-    for number in 1..=10 {
-        rig.must(Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 4096]), number);
+    for number in 1..=20 {
+        rig.must(Transaction::new().write(key(format!("o{}", number % 10)), 0, vec![number as u8; 4096]), number);
     }
     rig.settle();
-    for number in 1..=10 {
-        rig.must(Transaction::new().remove(key(format!("o{number}"))), 10 + number);
+    for number in 0..10 {
+        rig.must(Transaction::new().remove(key(format!("o{number}"))), 21 + number);
     }
     rig.settle();
     rig.store.rest();
@@ -188,7 +188,7 @@ fn all_but_the_reads(rig: &mut Rig) {
 
 /// What a read under way looks at stays as it was: it is not overwritten in place, not used again, not discarded.
 pub fn a_read_under_way_keeps_its_blocks() {
-    let options = OpenOptions { deferred_bytes: 0, discard_bytes_min: 4096, ..options() };
+    let options = OpenOptions { deferred_bytes: 0, discard_bytes_min: 4096, ..in_place() };
     for removed in [false, true] {
         let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
         rig.must(Transaction::new().create_collection(C), 0);
@@ -314,7 +314,7 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
         deferred_transaction_max: Some(1 << 20),
         deferred_bytes: 4 << 20,
         memtable_bytes: 1 << 20,
-        ..options()
+        ..in_place()
     };
     let device = TestDevice::new(32 << 20);
     let ring = 8 << 20;
@@ -322,10 +322,13 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     let mut rig = Rig::open(device, &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     rig.settle();
+    // What is there is overwritten in place.
     let long = (0..6).fold(Transaction::new(), |t, n| t.write(key(format!("{n}")), 0, vec![n; 60_000]));
-    rig.must(long, 1);
-    rig.settle();
-    rig.must(Transaction::new().touch(key("behind")), 2);
+    for number in 1..=2 {
+        rig.must(long.clone(), number);
+        rig.settle();
+    }
+    rig.must(Transaction::new().touch(key("behind")), 3);
     rig.settle();
     let mut image = rig.device.live();
     let all = groups(&image, ring);
@@ -333,6 +336,52 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     assert!(behind - long > 300 << 10, "{all:?}");
     image.write(LOG + at + 8, &[0xee; 8]);
     assert_eq!(opens(32 << 20, image, &options), Err(OpenError::LogDamaged { at: LOG + at }));
+}
+
+/// The last group of a log was taken for one that had never been acknowledged when it was damaged, or a block beside
+/// it: what had been committed was gone without a word. At rest it is damage: that of a record is said when the store
+/// is opened, that of a block when it is read.
+pub fn damage_at_the_end_of_a_log_at_rest_is_damage() {
+    for stops in [false, true] {
+        damage_at_the_end(stops);
+    }
+}
+
+fn damage_at_the_end(stops: bool) {
+    let mut rig = Rig::fresh(1);
+    for number in 1..=3 {
+        rig.must(Transaction::new().write(key("a"), 0, vec![number as u8; 4096]), number);
+        rig.settle();
+    }
+    if stops {
+        assert!(!rig.store.mark_end(), "it is on its way");
+    } else {
+        rig.store.rest();
+    }
+    rig.settle();
+    let flushes = rig.store.usage().flushes;
+    rig.store.rest();
+    assert!(rig.store.mark_end());
+    rig.settle();
+    assert_eq!(rig.store.usage().flushes, flushes, "once");
+    let live = rig.device.live();
+    let all = groups(&live, 1 << 20);
+    let [.., (_, last), _] = all[..] else { panic!("{all:?}") };
+    let mut image = live.clone();
+    image.write(LOG + last + 70, &[0xee; 8]);
+    assert_eq!(opens(16 << 20, image, &options()), Err(OpenError::LogDamaged { at: LOG + last }));
+    let mut image = live.clone();
+    let blocks = (0..4096).map(|unit| unit * 4096).filter(|&at| {
+        let mut block = vec![0; 4096];
+        live.read(at, &mut block);
+        block == [3; 4096]
+    });
+    for at in blocks {
+        image.write(at + 7, &[9]);
+    }
+    let mut after = Rig::from_image(16 << 20, image);
+    let found = after.data(&key("a"));
+    assert!(matches!(found, Err(ReadError::Corrupt { .. })), "it was committed, and is damaged: {found:?} ({stops})");
 }
 
 /// A block that cannot be read is overwritten in part: the owner of the object hears of it before
@@ -350,6 +399,10 @@ pub fn what_an_overwrite_loses_is_told() {
 }
 
 mod tests {
+    #[test]
+    fn damage_at_the_end_of_a_log_at_rest_is_damage() {
+        super::damage_at_the_end_of_a_log_at_rest_is_damage();
+    }
     #[test]
     fn what_an_overwrite_loses_is_told() {
         super::what_an_overwrite_loses_is_told();

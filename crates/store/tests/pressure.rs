@@ -21,7 +21,7 @@ fn tight(seed: u64) -> OpenOptions {
         deferred_transaction_max: Some(256 << 10),
         write_back_depth: 1 + seed as usize % 4,
         write_back_run_blocks: 3,
-        direct_run_blocks: 5,
+        beside_run_blocks: 5,
         index_batch_max: 12,
         removals_max: 3,
         clone_slice_bytes: 90,

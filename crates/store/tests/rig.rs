@@ -43,6 +43,11 @@ pub fn options() -> OpenOptions {
     }
 }
 
+/// The same; whole blocks of small objects stay in place, too, once they have one.
+pub fn in_place() -> OpenOptions {
+    OpenOptions { small_object_max: 0, ..options() }
+}
+
 pub struct Rig {
     pub device: TestDevice,
     pub store: Store<TestDevice>,

@@ -6,7 +6,16 @@ use nacre_store::*;
 /// CEPH-57: writes superseded before they reach their place never do.
 #[test]
 fn overwrites_are_written_back_once() {
-    let mut rig = Rig::fresh(1);
+    let usage = usage_of_overwrites(&in_place());
+    assert!(usage.blocks_cancelled > 800, "{usage:?}");
+    assert!(usage.blocks_written_back + usage.blocks_cancelled <= 1000);
+    assert_eq!(usage.payload_bytes_copied, 0);
+}
+
+/// A thousand writes of a block to ten objects.
+fn usage_of_overwrites(options: &OpenOptions) -> Usage {
+    let mut rig = Rig::open(Rig::format(16 << 20), options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
     for number in 1..=1000 {
         let object = key(format!("o{}", number % 10));
         rig.must(Transaction::new().write(object, 0, vec![number as u8; 4096]), number);
@@ -14,11 +23,16 @@ fn overwrites_are_written_back_once() {
         rig.turn();
     }
     rig.settle();
-    let usage = rig.store.usage();
-    println!("{usage:?}");
-    assert!(usage.blocks_cancelled > 800, "{usage:?}");
-    assert!(usage.blocks_written_back + usage.blocks_cancelled <= 1000);
-    assert_eq!(usage.payload_bytes_copied, 0);
+    rig.store.usage()
+}
+
+/// Whole blocks of small objects are written once, with nothing but their records in the log, and their old units are
+/// used again: what they have been is not spread over the device.
+#[test]
+fn whole_blocks_of_small_objects_are_written_once() {
+    let usage = usage_of_overwrites(&options());
+    assert_eq!((usage.beside_bytes, usage.blocks_written_back, usage.blocks_cancelled), (1000 * 4096, 0, 0));
+    assert!(usage.wal_bytes <= (usage.wal_groups + 1) * 4096, "{usage:?}");
 }
 
 #[test]
@@ -30,7 +44,7 @@ fn payload_is_written_once_and_never_copied() {
     }
     rig.settle();
     let usage = rig.store.usage();
-    assert_eq!(usage.direct_bytes, 20 * 200_000_u64.next_multiple_of(4096));
+    assert_eq!(usage.beside_bytes, 20 * 200_000_u64.next_multiple_of(4096));
     assert_eq!(usage.payload_bytes_copied, 0);
     assert!(usage.wal_bytes - before.wal_bytes < 200_000, "the log only refers to large writes: {usage:?}");
 }
@@ -144,11 +158,11 @@ fn a_late_lookup_does_not_bring_back_the_past() {
 /// (Planted by a stranger: nothing was.) At rest blocks go to their place, and give back the memory that they hold.
 #[test]
 fn at_rest_blocks_are_written_back() {
-    let options = OpenOptions { deferred_bytes: 1 << 20, memtable_bytes: 1 << 20, ..options() };
+    let options = OpenOptions { deferred_bytes: 1 << 20, memtable_bytes: 1 << 20, ..in_place() };
     let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
-    for n in 1..=40 {
-        rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![n as u8; 4096]), n);
+    for n in 1..=80 {
+        rig.must(Transaction::new().write(key(format!("o{}", n % 40)), 0, vec![n as u8; 4096]), n);
     }
     rig.settle();
     let before = rig.store.usage();

@@ -67,7 +67,8 @@ impl Attempt<'_> {
         let mut missing = Vec::new();
         let mut contents = Vec::with_capacity(blocks.len());
         for block in blocks {
-            let known = self.deferred.get(&block.unit).or_else(|| self.out.direct.get(&block.unit));
+            let beside = || self.beside.get(&block.unit).map(|(data, _)| data);
+            let known = self.deferred.get(&block.unit).or_else(beside);
             let known = known.or_else(|| self.world.pending.by_unit.get(&block.unit).map(|p| &p.data));
             contents.push(if block.is_hole() {
                 None
@@ -96,14 +97,15 @@ impl Attempt<'_> {
         let refs: Vec<BlockRef> = edges.iter().map(|&index| open.block(index)).collect();
         let old = self.old_blocks(&refs)?;
 
-        let direct = self.direct_now || length > self.world.deferred_write_max;
-        let in_place = |block: BlockRef| {
-            !direct && !block.is_hole() && (!block.shared || crate::mutant(crate::Mutant::SharedWrittenInPlace))
-        };
-        let wanted = (first..after).filter(|&index| !in_place(open.block(index))).count() as u64;
+        let large = self.direct_now || length > self.world.deferred_write_max;
+        let small = open.head.size.max(end) <= self.world.small_object_max;
+        let is_own =
+            |block: BlockRef| !block.is_hole() && (!block.shared || crate::mutant(crate::Mutant::SharedWrittenInPlace));
+        let in_place = |index: u64, block: BlockRef| !large && is_own(block) && (!small || partial(index));
+        let wanted = (first..after).filter(|&index| !in_place(index, open.block(index))).count() as u64;
         let left = if first % 32 == 0 { BlockRef::default() } else { open.block(first - 1) };
         let near = if left.is_hole() { self.out.cursor } else { left.unit + 1 };
-        let mut units = self.take_units(wanted, near)?;
+        let mut units = self.take_units(wanted, near, small)?;
 
         let mut segments = Segments { rest: data, skip: 0 };
         for index in first..after {
@@ -129,22 +131,24 @@ impl Attempt<'_> {
             let content = BlockData::from_segments(content);
             let crc = content.crc();
             // A block of which a part is lost must stay unreadable: give it a checksum that cannot match.
+            let of_content = crc;
             let crc = if whole { crc } else { !crc };
             if !whole {
                 self.out.poisoned.push(self.at);
             }
             let before = open.block(index);
-            let unit = if in_place(before) {
+            let stays = in_place(index, before);
+            let unit = if stays {
                 before.unit
             } else {
                 self.drop_reference(before)?;
                 units.next().expect("as many as counted")
             };
             open.set_block(index, BlockRef { unit, crc, shared: false });
-            if direct {
-                self.out.direct.insert(unit, content);
+            if !stays && (large || !partial(index)) {
+                self.beside.insert(unit, (content, of_content));
             } else {
-                // A direct write of the same transaction to this unit is ordered before: its write-back comes later.
+                // What this transaction writes beside the log to this unit comes before: the write-back is later.
                 self.deferred.insert(unit, content);
             }
         }

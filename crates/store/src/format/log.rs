@@ -10,6 +10,11 @@
 //! epoch, 64 random bits that were drawn when the store was opened: the ring holds what clients wrote, and without it
 //! a client could write a block that is a valid group.
 //!
+//! Blocks for fresh units are not in the log: they are written *beside* it, at the same time and under the same flush,
+//! and the record has their checksums. Of the last whole group the record may be on the device and such a block not:
+//! whoever replays looks (`replay`). Of an earlier group they are there, since a group is written after the flush of
+//! the one before.
+//!
 //! Magic, version, epoch, position and salt have their place in every version: a group of this epoch in another version
 //! is not the end of the log, it is a reason to refuse.
 
@@ -19,7 +24,7 @@ use super::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::Bytes;
 
 const MAGIC: u32 = 0x4c57_434e; // "NCWL"
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 pub(crate) const HEADER: usize = 64;
 const SALT_AT: usize = 40;
 const CRC_AT: usize = 56;
@@ -40,6 +45,13 @@ pub(crate) struct Change {
     pub(crate) records: Vec<(Bytes, Option<Bytes>)>,
     /// Units whose content is in the log until it is written to its place.
     pub(crate) blocks: Vec<u64>,
+    /// Units taken here that are written beside the log, ascending, and the checksum of what is written.
+    pub(crate) beside: Vec<(u64, u32)>,
+}
+
+/// Runs of neighbours among units, ascending, each with what there is for it.
+fn runs<T>(units: &[(u64, T)]) -> impl Iterator<Item = &[(u64, T)]> {
+    units.chunk_by(|(unit, _), (next, _)| *next == *unit + 1)
 }
 
 impl Change {
@@ -71,6 +83,14 @@ impl Change {
         for &unit in &self.blocks {
             out.u64(unit);
         }
+        out.u32(runs(&self.beside).count() as u32);
+        for run in runs(&self.beside) {
+            out.u64(run[0].0);
+            out.u32(run.len() as u32);
+            for &(_, crc) in run {
+                out.u32(crc);
+            }
+        }
         let length = (out.len() - at - 4) as u32;
         out[at..at + 4].copy_from_slice(&length.to_le_bytes());
     }
@@ -95,6 +115,12 @@ impl Change {
         }
         for _ in 0..take.u32()? {
             change.blocks.push(take.u64()?);
+        }
+        for _ in 0..take.u32()? {
+            let unit = take.u64()?;
+            for at in 0..u64::from(take.u32()?) {
+                change.beside.push((unit.checked_add(at)?, take.u32()?));
+            }
         }
         take.is_empty().then_some(change)
     }
@@ -247,6 +273,7 @@ mod tests {
             ranges: vec![("a".into(), "b".into())],
             records: vec![("k".into(), Some("v".into())), ("gone".into(), None), ("empty".into(), Some(Bytes::new()))],
             blocks: vec![101],
+            beside: vec![(100, 8), (102, 9), (103, 10)],
         };
         let mut meta = Vec::new();
         change.encode_into(&mut meta);

@@ -1,11 +1,17 @@
-//! Group commit: large writes to fresh units, flush, log record, flush, Committed.
+//! Group commit: the log's record and the blocks beside it, one flush, Committed.
 //!
 //! ```text
-//!  WaitDirect ──all on the device──▶ FlushDirect ──▶ Writing ──▶ Flushing ──▶ committed
-//!      └──────────── no large writes in the group ─────▲
+//!             ┌ record to the log ────────┐
+//!  Writing ───┤                           ├──all on the device──▶ Flushing ──▶ committed
+//!             └ blocks to fresh units ────┘
 //! ```
-//! One group is under way at a time; what arrives meanwhile becomes the next one. That is what makes groups large
-//! exactly when the device is slow.
+//! The record has the checksums of the blocks beside it, by which replay tells whether the flush came to its end
+//! (`replay`). One group is under way at a time; what arrives meanwhile becomes the next one. That is what makes groups
+//! large exactly when the device is slow. A transaction's many blocks go to their units at once; few of them wait for
+//! their group, whose neighbours are one write.
+//!
+//! At rest, and before its host stops, a group without transactions marks the log's *end*. What is behind a group proves that it was flushed: without
+//! the mark, damage to the last one would look as if it had never been acknowledged, for as long as nobody writes.
 
 use super::{Purpose, Store};
 use crate::api::{Event, Token};
@@ -17,6 +23,9 @@ use crate::tables::Pending;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
+/// So many blocks of a transaction are worth a write of their own, before their group's turn.
+const EARLY_BLOCKS: usize = 16;
+
 /// Applied, not yet in a group.
 #[derive(Default)]
 pub(super) struct Building {
@@ -24,8 +33,10 @@ pub(super) struct Building {
     pub(super) payload: Vec<BlockData>,
     /// A transaction each; none for a slice of an omap that is copied for the next one.
     pub(super) tokens: Vec<Option<Token>>,
-    direct_left: usize,
-    has_direct: bool,
+    /// Blocks for fresh units that wait for the group to be written.
+    pub(super) beside: BTreeMap<u64, BlockData>,
+    /// Writes of such blocks that are under way.
+    beside_left: usize,
 }
 
 impl Building {
@@ -33,21 +44,28 @@ impl Building {
         self.tokens.is_empty()
     }
     pub(super) fn bytes(&self) -> usize {
-        self.meta.len() + self.payload.len() * BLOCK_U64 as usize
+        self.meta.len() + (self.payload.len() + self.beside.len()) * BLOCK_U64 as usize
     }
 }
 
 enum State {
-    /// Its large writes are not all on the device.
-    WaitDirect,
-    /// They are being flushed.
-    FlushDirect,
-    /// Its record is being written, in so many pieces (two where the ring wraps).
+    /// It is being written: the record in so many pieces (two where the ring wraps), and what is beside it.
     Writing(usize),
     /// Its record is being flushed.
     Flushing,
-    /// It goes past the log: the checkpoint with it is to begin, or has begun.
+    /// It goes past the log: once what is beside is written, the checkpoint with it begins, or has begun.
     PastLog { begun: bool },
+}
+
+/// Whether the last group of the log is one without transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum EndMark {
+    /// It is, or there is no group.
+    #[default]
+    There,
+    Missing,
+    /// It is not, and is to be as soon as nothing else is.
+    Wanted,
 }
 
 /// On its way to the log.
@@ -60,76 +78,105 @@ pub(super) struct Group {
 }
 
 impl<D: Device> Store<D> {
-    /// Sends a transaction's large writes to their fresh units.
-    pub(super) fn start_direct_writes(&mut self, transaction: u64, blocks: BTreeMap<u64, BlockData>) {
+    /// Takes a transaction's blocks for fresh units into the group being built.
+    pub(super) fn add_beside(&mut self, transaction: u64, units: &[(u64, u32)], blocks: Vec<BlockData>) {
+        self.usage.borders.beside_writes += 1;
+        self.usage.beside_bytes += units.len() as u64 * BLOCK_U64;
+        let early = units.len() >= EARLY_BLOCKS;
+        let mut now = BTreeMap::new();
+        for (&(unit, _), data) in units.iter().zip(blocks) {
+            self.pending.insert(unit, Pending { data: data.clone(), transaction, beside: true });
+            if early {
+                now.insert(unit, data);
+            } else {
+                self.building.beside.insert(unit, data);
+            }
+        }
+        self.building.beside_left += self.write_beside(transaction, now);
+    }
+
+    /// Sends blocks of transactions up to `last` to their units; returns in how many writes.
+    fn write_beside(&mut self, last: u64, blocks: BTreeMap<u64, BlockData>) -> usize {
         let mut blocks = blocks.into_iter().peekable();
-        self.usage.borders.direct_writes += 1;
+        let mut writes = 0;
         while let Some((unit, data)) = blocks.next() {
             let mut segments = data.segments().to_vec();
-            self.pending.insert(unit, Pending { data, transaction, direct: true });
             let mut count = 1;
-            while count < self.limits.direct_run_blocks
-                && let Some((next, data)) = blocks.next_if(|&(next, _)| next == unit + count)
+            while count < self.limits.beside_run_blocks
+                && let Some((_, data)) = blocks.next_if(|&(next, _)| next == unit + count)
             {
                 segments.extend_from_slice(data.segments());
-                self.pending.insert(next, Pending { data, transaction, direct: true });
                 count += 1;
             }
             let goes_on = blocks.peek().is_some_and(|&(next, _)| next == unit + count);
-            self.usage.borders.direct_runs_cut += u64::from(goes_on);
-            self.usage.direct_bytes += count * BLOCK_U64;
-            self.building.direct_left += 1;
-            self.building.has_direct = true;
+            self.usage.borders.beside_runs_cut += u64::from(goes_on);
+            writes += 1;
             let write = IoKind::Write { offset: unit * BLOCK_U64, data: segments };
-            self.io(Purpose::Direct { transaction, unit, count }, write);
+            self.io(Purpose::Beside { last, unit, count }, write);
         }
+        writes
     }
 
-    pub(super) fn direct_write_done(&mut self, transaction: u64) {
+    /// Blocks of transactions up to `last` are at their units.
+    pub(super) fn beside_written(&mut self, last: u64, unit: u64, count: u64) {
+        for unit in unit..unit + count {
+            self.pending.settled_beside(unit, last);
+        }
         match &mut self.group {
-            Some(group) if transaction < group.first + group.what.tokens.len() as u64 => group.what.direct_left -= 1,
-            _ => self.building.direct_left -= 1,
+            Some(group) if last < group.first + group.what.tokens.len() as u64 => group.what.beside_left -= 1,
+            _ => self.building.beside_left -= 1,
         }
+        self.flush_written();
     }
 
-    /// Starts a group if one is due, and moves it on.
+    /// Starts a group if one is due.
     pub(super) fn drive_group(&mut self) {
-        if self.group.is_none() && !self.building.is_empty() {
-            let first = self.committed + 1;
-            let due = self.kicked >= first || self.stalled || self.past_log;
-            if due {
-                let what = std::mem::take(&mut self.building);
-                let past_log = self.past_log;
-                assert!(!past_log || what.meta.is_empty() && what.payload.is_empty(), "it is alone");
-                let length = if past_log { 0 } else { group_length(what.meta.len(), what.payload.len()) };
-                let position = self.head;
-                self.head += length;
-                assert!(self.head - self.tail <= self.layout.wal_length, "apply admits only what the log can take");
-                self.group = Some(Group { what, first, position, length, state: State::WaitDirect });
-                if !past_log {
-                    self.maybe_freeze();
-                }
-            }
+        if self.group.is_some() {
+            return;
         }
-        if let Some(group) = &mut self.group
-            && matches!(group.state, State::WaitDirect)
-            && (group.what.direct_left == 0 || crate::mutant(crate::Mutant::DirectNotAwaited))
-        {
-            if group.what.has_direct && !crate::mutant(crate::Mutant::DirectFlushSkipped) {
-                group.state = State::FlushDirect;
-                self.io(Purpose::DirectFlush, IoKind::Flush);
-            } else {
-                self.write_group();
-            }
+        let first = self.committed + 1;
+        let marks_end = self.building.is_empty();
+        let due = if marks_end {
+            self.end_mark == EndMark::Wanted && self.can_mark_end()
+        } else {
+            self.kicked >= first || self.stalled || self.past_log
+        };
+        if !due {
+            return;
+        }
+        self.end_mark = if marks_end { EndMark::There } else { EndMark::Missing };
+        let mut what = std::mem::take(&mut self.building);
+        let past_log = self.past_log;
+        assert!(!past_log || what.meta.is_empty() && what.payload.is_empty(), "it is alone");
+        let length = if past_log { 0 } else { group_length(what.meta.len(), what.payload.len()) };
+        let position = self.head;
+        self.head += length;
+        assert!(self.head - self.tail <= self.layout.wal_length, "apply admits only what the log can take");
+        let beside = std::mem::take(&mut what.beside);
+        what.beside_left += self.write_beside(first + what.tokens.len() as u64 - 1, beside);
+        self.group = Some(Group { what, first, position, length, state: State::PastLog { begun: false } });
+        if past_log {
+            self.drive_past_log();
+        } else {
+            self.maybe_freeze();
+            self.write_group();
         }
     }
 
-    pub(super) fn write_group(&mut self) {
-        let group = self.group.as_mut().expect("only a group under way is written");
-        if self.past_log {
-            group.state = State::PastLog { begun: false };
-            return self.drive_past_log();
+    /// Nothing is on its way, and the log has a last group and room for one more.
+    pub(super) fn can_mark_end(&self) -> bool {
+        let length = self.head - self.tail;
+        self.queue.is_empty() && length > 0 && length + group_length(0, 0) <= self.layout.wal_length
+    }
+
+    pub(super) fn want_end_mark(&mut self) {
+        if self.end_mark == EndMark::Missing && !crate::mutant(crate::Mutant::EndUnmarked) {
+            self.end_mark = EndMark::Wanted;
         }
+    }
+
+    fn write_group(&mut self) {
+        let group = self.group.as_mut().expect("only a group under way is written");
         let meta = std::mem::take(&mut group.what.meta);
         let payload = std::mem::take(&mut group.what.payload);
         let (position, first) = (group.position, group.first);
@@ -147,10 +194,25 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// A transaction past the log is committed by the checkpoint it is in.
+    /// Flushes the group under way once all of it is written.
+    fn flush_written(&mut self) {
+        let Some(group) = &mut self.group else { return };
+        let beside = group.what.beside_left == 0 || crate::mutant(crate::Mutant::BesideNotAwaited);
+        if beside && matches!(group.state, State::Writing(0)) {
+            if crate::mutant(crate::Mutant::CommitBeforeFlush) {
+                return self.group_committed();
+            }
+            group.state = State::Flushing;
+            self.io(Purpose::GroupFlush, IoKind::Flush);
+        }
+    }
+
+    /// A transaction past the log is committed by the checkpoint it is in, which flushes what is on the device before
+    /// it says so.
     pub(super) fn drive_past_log(&mut self) {
         if let Some(group) = &mut self.group
             && let State::PastLog { begun: begun @ false } = &mut group.state
+            && group.what.beside_left == 0
             && self.cycle.is_none()
         {
             *begun = true;
@@ -160,18 +222,15 @@ impl<D: Device> Store<D> {
 
     pub(super) fn log_written(&mut self) {
         let group = self.group.as_mut().expect("a log write belongs to the group under way");
-        match &mut group.state {
-            State::Writing(left) if *left > 1 => *left -= 1,
-            _ if crate::mutant(crate::Mutant::CommitBeforeFlush) => self.log_flushed(),
-            state => {
-                *state = State::Flushing;
-                self.io(Purpose::LogFlush, IoKind::Flush);
-            }
+        if let State::Writing(left) = &mut group.state {
+            *left -= 1;
         }
+        self.flush_written();
     }
 
-    pub(super) fn log_flushed(&mut self) {
-        let group = self.group.take().expect("a log flush belongs to the group under way");
+    /// The group under way is on the device.
+    pub(super) fn group_committed(&mut self) {
+        let group = self.group.take().expect("a flush belongs to the group under way");
         self.committed += group.what.tokens.len() as u64;
         let before = self.events.len();
         self.events.extend(group.what.tokens.into_iter().flatten().map(Event::Committed));

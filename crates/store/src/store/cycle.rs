@@ -170,7 +170,6 @@ impl<D: Device> Store<D> {
         let mut frozen = std::mem::take(&mut self.tables.active);
         frozen.settle();
         self.tables.frozen = Some(Arc::new(frozen));
-        self.index_owed = [0, self.index_owed[0]];
         self.wants_checkpoint = false;
         // What went past the log was alone: there is nothing in the log to be written to its place.
         let first = if past_log { State::Ready } else { State::WaitCommit };
@@ -219,7 +218,7 @@ impl<D: Device> Store<D> {
     fn write_back_runs(&mut self) -> VecDeque<(u64, u64)> {
         let (mut runs, mut cut): (VecDeque<(u64, u64)>, u64) = (VecDeque::new(), 0);
         for (&unit, pending) in &self.pending.by_unit {
-            if pending.direct || pending.transaction > self.committed {
+            if pending.beside || pending.transaction > self.committed {
                 continue;
             }
             match runs.back_mut() {
@@ -267,7 +266,7 @@ impl<D: Device> Store<D> {
             let mut runs: Vec<Run> = Vec::new();
             for unit in unit..unit + count {
                 // Replaced by a transaction that is not durable yet, freed, or gone: not ours to write any more.
-                let due = self.pending.by_unit.get(&unit).filter(|p| !p.direct && p.transaction <= self.committed);
+                let due = self.pending.by_unit.get(&unit).filter(|p| !p.beside && p.transaction <= self.committed);
                 match due {
                     Some(pending) => {
                         let (_, data, blocks) = run.get_or_insert_with(|| (unit, Vec::new(), Vec::new()));
@@ -299,7 +298,7 @@ impl<D: Device> Store<D> {
     pub(super) fn cycle_flushed(&mut self) {
         let cycle = self.cycle.as_mut().expect("the flush belongs to the cycle under way");
         for (unit, transaction) in std::mem::take(&mut cycle.written) {
-            self.pending.settled(unit, transaction, false);
+            self.pending.settled(unit, transaction);
         }
         match cycle.checkpoint {
             Some(_) => cycle.state = State::Ready,
@@ -338,7 +337,6 @@ impl<D: Device> Store<D> {
         let checkpoint = cycle.checkpoint.expect("a cycle with a job has a checkpoint");
         self.tail = checkpoint.state.position;
         let frozen = self.tables.frozen.take().expect("frozen until it is in the index");
-        self.index_owed[1] = 0;
         self.tables.indexed_numbers = checkpoint.state.next_number;
         // Lookups under way may have read the index before this; what they found could be older than what memory
         // has just forgotten.
@@ -358,9 +356,10 @@ impl<D: Device> Store<D> {
         self.usage.borders.scattered_chunks = self.index.backend().scattered();
         self.look_at_index(merged.bytes);
         self.discards.checkpointed();
+        self.discards.freed(self.allocator.lock().take_left());
         if checkpoint.past_log {
             self.past_log = false;
-            self.log_flushed();
+            self.group_committed();
         }
     }
 }

@@ -41,8 +41,8 @@ impl Discards {
         self.freed.clear();
         self.ready.clear();
     }
-    pub(super) fn freed(&mut self, runs: &[(u64, u32)]) {
-        runs.iter().for_each(|&(unit, count)| add(&mut self.freed, unit, count.into()));
+    pub(super) fn freed(&mut self, runs: impl IntoIterator<Item = (u64, u32)>) {
+        runs.into_iter().for_each(|(unit, count)| add(&mut self.freed, unit, count.into()));
     }
     /// What was freed until now is free in a checkpoint that is durable.
     pub(super) fn checkpointed(&mut self) {

@@ -34,7 +34,7 @@ impl<D: Device> Store<D> {
             .iter()
             .fold((0, 0), |(units, index), queued| (units + queued.promise.units, index + queued.promise.index));
         assert_eq!((self.promised.units, self.promised.index), promised, "what the queue may need");
-        let deferred = self.pending.by_unit.values().filter(|pending| !pending.direct).count();
+        let deferred = self.pending.by_unit.values().filter(|pending| !pending.beside).count();
         assert_eq!(self.pending.deferred, deferred, "blocks that wait for their place");
     }
 

@@ -4,8 +4,8 @@
 //! ```text
 //!  │ data and chunks of the index │ promised, owed │      available      │ reserve │        spare: inside the index's chunks
 //! ```
-//! *Promised* is what the queue may take, *owed* what applied transactions may cost the index at
-//! the next checkpoints; both are upper bounds. The *reserve* is what two checkpoints may write at
+//! *Promised* is what the queue may take, *owed* what the memtables may cost the index at the next
+//! checkpoints; both are upper bounds. The *reserve* is what two checkpoints may write at
 //! most before they give anything back: transactions that only remove, the log and opening need no
 //! more than that. It is a number of units, not a place: a fragmented store has it like any other.
 
@@ -89,6 +89,12 @@ impl<D: Device> Store<D> {
         self.index_spare = self.index.backend().bytes_placed().saturating_sub(3 * bytes) / 2;
     }
 
+    /// Bytes that the index may grow by when the memtables are merged into it: pages are half full at worst.
+    pub(super) fn owed(&self) -> u64 {
+        let frozen = self.tables.frozen.as_ref().map_or(0, |table| table.bytes());
+        2 * (self.tables.active.bytes() + frozen) as u64
+    }
+
     /// Bytes left for data and growth of the index together when `promised` and `owed` are met.
     pub(super) fn available(&self, promised: Promise, owed: u64) -> u64 {
         let free = self.allocator.free().saturating_sub(promised.units) * BLOCK_U64;
@@ -100,7 +106,7 @@ impl<D: Device> Store<D> {
 
     /// Whether there is room for a transaction that does not only remove.
     pub(super) fn admit(&mut self, promise: Promise) -> Result<(), SubmitError> {
-        let owed = self.index_owed[0] + self.index_owed[1];
+        let owed = self.owed();
         let with = |p: Promise| Promise { units: p.units + promise.units, index: p.index + promise.index };
         let free = self.allocator.free();
         let room = |promised: Promise, owed: u64| {
