@@ -10,7 +10,7 @@
 //!  through ──┬─ nobody past the cache in its windows ──▶ writes      past ──┬─ nobody through the cache in its windows ──▶ writes
 //!            └─ waits (a worker), or is handed to one (the reactor)         └─ waits
 //! ```
-//! Invariant: of two entries of different kinds in `inside`, no window belongs to both.
+//! Invariant: of two entries of different kinds in `writing`, no window belongs to both.
 
 use std::ops::RangeInclusive;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -41,10 +41,17 @@ impl Entry {
     }
 }
 
+#[derive(Debug, Default)]
+struct Inside {
+    writing: Vec<Entry>,
+    /// So many threads wait until somebody has left.
+    waiting: usize,
+}
+
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Windows {
-    inside: Mutex<Vec<Entry>>,
+    inside: Mutex<Inside>,
     left: Condvar,
 }
 
@@ -56,7 +63,7 @@ pub struct Writing<'a> {
 }
 
 impl Windows {
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(|_| panic!("a thread panicked while it wrote; nothing can be trusted"))
     }
 
@@ -64,10 +71,12 @@ impl Windows {
     pub fn enter(&self, way: Way, offset: u64, length: u64) -> Writing<'_> {
         let entry = Entry::new(way, offset, length);
         let mut inside = self.lock();
-        while inside.iter().any(|other| other.excludes(&entry)) {
+        while inside.writing.iter().any(|other| other.excludes(&entry)) {
+            inside.waiting += 1;
             inside = self.left.wait(inside).unwrap_or_else(|_| panic!("a thread panicked while it wrote"));
+            inside.waiting -= 1;
         }
-        inside.push(entry.clone());
+        inside.writing.push(entry.clone());
         Writing { windows: self, entry }
     }
 
@@ -75,10 +84,10 @@ impl Windows {
     pub fn try_enter(&self, way: Way, offset: u64, length: u64) -> Option<Writing<'_>> {
         let entry = Entry::new(way, offset, length);
         let mut inside = self.lock();
-        if inside.iter().any(|other| other.excludes(&entry)) {
+        if inside.writing.iter().any(|other| other.excludes(&entry)) {
             return None;
         }
-        inside.push(entry.clone());
+        inside.writing.push(entry.clone());
         Some(Writing { windows: self, entry })
     }
 }
@@ -86,10 +95,14 @@ impl Windows {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let mut inside = self.windows.lock();
-        let at = inside.iter().position(|entry| *entry == self.entry).expect("it entered");
-        inside.swap_remove(at);
+        let at = inside.writing.iter().position(|entry| *entry == self.entry).expect("it entered");
+        inside.writing.swap_remove(at);
+        let awaited = inside.waiting > 0;
         drop(inside);
-        self.windows.left.notify_all();
+        // To notify is a system call even if nobody waits, and there are several writes per group of the log.
+        if awaited {
+            self.windows.left.notify_all();
+        }
     }
 }
 
@@ -125,5 +138,28 @@ mod tests {
             drop(second);
             waits.join().expect("it got in");
         });
+    }
+
+    /// (Planted by a stranger: one of those who wait was told, and nothing noticed.) All who wait for the last one to leave
+    /// are told.
+    #[test]
+    fn all_who_wait_get_in() {
+        let windows = Windows::default();
+        let first = windows.enter(Way::Through, 0, 1);
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let _past = windows.enter(Way::Past, 0, 4096);
+                    // Neither leaves before the other is in.
+                    both.wait();
+                });
+            }
+            while windows.lock().waiting < 2 {
+                std::thread::yield_now();
+            }
+            drop(first);
+        });
+        assert_eq!(windows.lock().waiting, 0);
     }
 }

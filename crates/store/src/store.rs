@@ -563,6 +563,25 @@ impl<D: Device> Store<D> {
         }
     }
 
+    /// Goes on with everything that has ended on the device.
+    fn take_done(&mut self) {
+        loop {
+            let mut done = std::mem::take(&mut self.done);
+            self.device.poll(&mut done);
+            let any = !done.is_empty();
+            for done in done.drain(..) {
+                if !self.failed {
+                    self.handle(done);
+                }
+            }
+            self.done = done;
+            self.advance();
+            if !any {
+                break;
+            }
+        }
+    }
+
     fn device_failed(&mut self, error: DeviceError) {
         // Never retried: after a failed write or flush nobody knows what the device holds.
         self.fail(StoreFailure::Device(error));
@@ -664,6 +683,8 @@ impl<D: Device> ObjectStore for Store<D> {
     fn kick(&mut self) {
         self.kicked = self.submitted;
         self.advance();
+        // Small writes have ended inside this call: their flush need not wait for what the host does next.
+        self.take_done();
     }
 
     fn rest(&mut self) {
@@ -681,21 +702,7 @@ impl<D: Device> ObjectStore for Store<D> {
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
-        loop {
-            let mut done = std::mem::take(&mut self.done);
-            self.device.poll(&mut done);
-            let any = !done.is_empty();
-            for done in done.drain(..) {
-                if !self.failed {
-                    self.handle(done);
-                }
-            }
-            self.done = done;
-            self.advance();
-            if !any {
-                break;
-            }
-        }
+        self.take_done();
         events.append(&mut self.events);
     }
 
