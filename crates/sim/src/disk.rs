@@ -80,6 +80,8 @@ pub struct Disk {
 fn options(plan: &Plan) -> OpenOptions {
     OpenOptions {
         deferred_write_max: plan.deferred_write_max,
+        // Groups are small here: blocks beside the log in half of the runs, as of many writers.
+        beside_group_min: if plan.deferred_write_max > 4096 { 0 } else { 3 },
         cache_bytes: 64 << 10,
         index_cache_bytes: 1 << 20,
         memtable_bytes: 32 << 10,

@@ -51,6 +51,9 @@ pub struct OpenOptions {
     /// Whole blocks of objects up to so many bytes go to fresh units beside the log, too. Those of larger objects stay
     /// in place, so that the objects stay in one piece.
     pub small_object_max: u64,
+    /// Unless the group of the log before this one had so many transactions: a lone writer waits for one write to one
+    /// place less if its block goes through the log.
+    pub beside_group_min: usize,
     /// Bytes of memory for index records of warm objects (an object takes some 350).
     pub cache_bytes: usize,
     /// Bytes of memory for the index's own pages.
@@ -97,6 +100,7 @@ impl Default for OpenOptions {
             identity: Identity::default(),
             deferred_write_max: 64 << 10,
             small_object_max: 64 << 10,
+            beside_group_min: 3,
             cache_bytes: 48 << 20,
             index_cache_bytes: 8 << 20,
             memtable_bytes: 8 << 20,
@@ -123,6 +127,7 @@ impl Default for OpenOptions {
 pub(crate) struct Limits {
     pub(crate) deferred_write_max: usize,
     pub(crate) small_object_max: u64,
+    pub(crate) beside_group_min: usize,
     pub(crate) deferred_transaction_max: u64,
     pub(crate) cache_bytes: usize,
     pub(crate) index_cache_bytes: usize,
@@ -155,6 +160,7 @@ impl Limits {
         Self {
             deferred_write_max: options.deferred_write_max.min(wal / 8),
             small_object_max: options.small_object_max,
+            beside_group_min: options.beside_group_min,
             deferred_transaction_max: options.deferred_transaction_max.unwrap_or(in_log).min(in_log),
             cache_bytes: options.cache_bytes,
             index_cache_bytes: options.index_cache_bytes,

@@ -177,6 +177,8 @@ pub struct Store<D> {
     tail: u64,
     building: Building,
     group: Option<Group>,
+    /// Transactions of the group before this one.
+    last_group: usize,
     end_mark: EndMark,
     cycle: Option<Cycle>,
     cycles: u64,
@@ -257,6 +259,7 @@ impl<D: Device> Store<D> {
             tail: from.state.position,
             building: Building::default(),
             group: None,
+            last_group: 0,
             end_mark: EndMark::default(),
             cycle: None,
             cycles: 0,
@@ -348,6 +351,7 @@ impl<D: Device> Store<D> {
                 cursor: self.cursor,
                 deferred_write_max: self.limits.deferred_write_max,
                 small_object_max: self.limits.small_object_max,
+                is_alone: self.last_group.max(self.building.tokens.len()) < self.limits.beside_group_min,
                 // What goes past the log has no payload in it.
                 deferred_transaction_max: if self.past_log { 0 } else { self.limits.deferred_transaction_max },
             };

@@ -21,6 +21,7 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
         identity: Identity::default(),
         deferred_write_max: pick(&[0, 4096, 12 << 10, 64 << 10]) as usize,
         small_object_max: pick(&[0, 0, 8192, 64 << 10]),
+        beside_group_min: pick(&[0, 2]) as usize,
         cache_bytes: pick(&[0, 2 << 10, 16 << 10, 1 << 20]) as usize,
         index_cache_bytes: pick(&[64 << 10, 1 << 20]) as usize,
         memtable_bytes: pick(&[1 << 10, 6 << 10, 24 << 10]) as usize,

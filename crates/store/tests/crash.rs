@@ -22,6 +22,7 @@ const LENGTH: u64 = 16 << 20;
 fn small(seed: u64) -> OpenOptions {
     OpenOptions {
         small_object_max: if seed.is_multiple_of(2) { 64 << 10 } else { 0 },
+        beside_group_min: if seed.is_multiple_of(3) { 2 } else { 0 },
         memtable_bytes: 6 << 10,
         deferred_bytes: 48 << 10,
         index_batch_max: 12,

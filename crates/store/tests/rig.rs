@@ -33,6 +33,7 @@ impl Rng {
 pub fn options() -> OpenOptions {
     OpenOptions {
         deferred_write_max: 12 << 10,
+        beside_group_min: 0,
         cache_bytes: 16 << 10,
         index_cache_bytes: 1 << 20,
         memtable_bytes: 24 << 10,

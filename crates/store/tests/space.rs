@@ -155,6 +155,34 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     assert_eq!(rig.ask(get()), Ok(ReadReply::Omap { entries: vec![("k".into(), "new".into())], more: false }));
 }
 
+/// Who writes alone has one write to wait for: the block is in the log. So is not what goes past four blocks, nor what
+/// several write at a time.
+#[test]
+fn a_lone_writers_block_goes_through_the_log() {
+    let options = OpenOptions { beside_group_min: 3, deferred_write_max: 64 << 10, ..options() };
+    let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    let mut token = 0;
+    let mut beside = |rig: &mut Rig, writers: u64, blocks: usize| {
+        let before = rig.store.usage().beside_bytes;
+        for n in 0..writers {
+            token += 1;
+            rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![token as u8; blocks * 4096]), token);
+        }
+        rig.settle();
+        (rig.store.usage().beside_bytes - before) / 4096
+    };
+    // So that none has to be looked up.
+    beside(&mut rig, 10, 1);
+    beside(&mut rig, 1, 1);
+    assert_eq!(beside(&mut rig, 1, 4), 0);
+    assert_eq!(beside(&mut rig, 1, 5), 5);
+    assert_eq!(beside(&mut rig, 10, 1), 7, "of a first group of many three are not known to be");
+    assert_eq!(beside(&mut rig, 10, 1), 10);
+    assert_eq!(beside(&mut rig, 1, 1), 1, "the last of many");
+    assert_eq!(beside(&mut rig, 1, 1), 0);
+}
+
 /// (Planted by a stranger: nothing was.) At rest blocks go to their place, and give back the memory that they hold.
 #[test]
 fn at_rest_blocks_are_written_back() {

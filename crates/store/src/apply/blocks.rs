@@ -6,6 +6,9 @@ use crate::format::object::BlockRef;
 use crate::format::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::{Bytes, BytesMut};
 
+/// So many blocks of a lone writer go through the log: of more, writing them once saves more than a second place costs.
+const LONE_BLOCKS_MAX: u64 = 4;
+
 /// Hands out the next bytes of a list of segments, as slices.
 struct Segments<'s> {
     rest: &'s [Bytes],
@@ -98,7 +101,8 @@ impl Attempt<'_> {
         let old = self.old_blocks(&refs)?;
 
         let large = self.direct_now || length > self.world.deferred_write_max;
-        let small = open.head.size.max(end) <= self.world.small_object_max;
+        let alone = self.world.is_alone && after - first <= LONE_BLOCKS_MAX;
+        let small = !alone && open.head.size.max(end) <= self.world.small_object_max;
         let is_own =
             |block: BlockRef| !block.is_hole() && (!block.shared || crate::mutant(crate::Mutant::SharedWrittenInPlace));
         let in_place = |index: u64, block: BlockRef| !large && is_own(block) && (!small || partial(index));
@@ -145,7 +149,7 @@ impl Attempt<'_> {
                 units.next().expect("as many as counted")
             };
             open.set_block(index, BlockRef { unit, crc, shared: false });
-            if !stays && (large || !partial(index)) {
+            if !stays && (large || !partial(index) && !alone) {
                 self.beside.insert(unit, (content, of_content));
             } else {
                 // What this transaction writes beside the log to this unit comes before: the write-back is later.

@@ -231,7 +231,8 @@ impl<D: Device> Store<D> {
     /// The group under way is on the device.
     pub(super) fn group_committed(&mut self) {
         let group = self.group.take().expect("a flush belongs to the group under way");
-        self.committed += group.what.tokens.len() as u64;
+        self.last_group = group.what.tokens.len();
+        self.committed += self.last_group as u64;
         let before = self.events.len();
         self.events.extend(group.what.tokens.into_iter().flatten().map(Event::Committed));
         self.usage.committed += (self.events.len() - before) as u64;
