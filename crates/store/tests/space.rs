@@ -155,6 +155,34 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     assert_eq!(rig.ask(get()), Ok(ReadReply::Omap { entries: vec![("k".into(), "new".into())], more: false }));
 }
 
+/// Groups that small pieces go round in keep their room. When the objects are gone nearly all of it goes back to the host.
+#[test]
+fn room_of_small_objects_that_are_gone_goes_back_to_the_host() {
+    const OBJECTS: u64 = 10_000;
+    let mut rig = Rig::open(Rig::format(128 << 20), &OpenOptions { discard_bytes_min: 4096, ..options() }, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    let mut token = 0;
+    let mut all = |rig: &mut Rig, one: &dyn Fn(Transaction, ObjectKey) -> Transaction| {
+        for first in (0..OBJECTS).step_by(100) {
+            token += 1;
+            let some = (first..first + 100).map(|n| key(format!("o{n}")));
+            rig.must(some.fold(Transaction::new(), one), token);
+            rig.settle();
+        }
+    };
+    for round in 0..3 {
+        all(&mut rig, &|t, object| t.write(object, 0, vec![round; 4096]));
+    }
+    assert_eq!(rig.store.usage().discarded_bytes, 0, "what is free there is used again");
+    all(&mut rig, &|t, object| t.remove(object));
+    for n in 0..40 {
+        rig.must(Transaction::new().set_attr(key("last"), "a", vec![n; 3000]), 4 * OBJECTS / 100 + 1 + u64::from(n));
+        rig.settle();
+    }
+    let usage = rig.store.usage();
+    assert!(usage.discarded_bytes > OBJECTS * 4096 / 4 * 3, "{usage:?}");
+}
+
 /// Who writes alone has one write to wait for: the block is in the log. So is not what goes past four blocks, nor what
 /// several write at a time.
 #[test]

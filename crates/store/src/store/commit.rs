@@ -10,8 +10,9 @@
 //! large exactly when the device is slow. A transaction's many blocks go to their units at once; few of them wait for
 //! their group, whose neighbours are one write.
 //!
-//! At rest, and before its host stops, a group without transactions marks the log's *end*. What is behind a group proves that it was flushed: without
-//! the mark, damage to the last one would look as if it had never been acknowledged, for as long as nobody writes.
+//! At rest, and before its host stops, a group without transactions marks the log's *end*. What is behind a group proves
+//! that it was flushed: without the mark, damage to the last one would look as if it had never been acknowledged, for as
+//! long as nobody writes.
 
 use super::{Purpose, Store};
 use crate::api::{Event, Token};
