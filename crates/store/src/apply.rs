@@ -159,13 +159,13 @@ struct Slot {
 pub(crate) struct Attempt<'a> {
     world: World<'a>,
     objects: Few<ObjectKey, Slot>,
-    references: BTreeMap<u64, (References, bool)>,
+    references: Few<u64, (References, bool)>,
     /// Omap records, and everything else at the end.
     records: Few<Bytes, Option<Bytes>>,
     deferred: Few<u64, BlockData>,
     /// Blocks for fresh units, with their checksums.
     beside: Few<u64, (BlockData, u32)>,
-    collections: BTreeMap<CollectionId, bool>,
+    collections: Few<CollectionId, bool>,
     direct_now: bool,
     /// Place of the operation under way.
     at: usize,
@@ -178,11 +178,11 @@ impl<'a> Attempt<'a> {
         let out = Applied { cursor: world.cursor, ..Applied::default() };
         let mut attempt = Self {
             objects: Few::default(),
-            references: BTreeMap::new(),
+            references: Few::default(),
             records: Few::default(),
             deferred: Few::default(),
             beside: Few::default(),
-            collections: BTreeMap::new(),
+            collections: Few::default(),
             direct_now: block_bytes > world.deferred_transaction_max,
             at: 0,
             out,
@@ -444,7 +444,7 @@ impl<'a> Attempt<'a> {
     /// The counts of the units around `unit`.
     fn references(&mut self, unit: u64) -> Step<&mut References> {
         let group = unit / REFERENCE_UNITS;
-        if !self.references.contains_key(&group) {
+        if self.references.get(&group).is_none() {
             let references = match self.record(keys::references(group))? {
                 Some(record) => References::decode(&record).ok_or(Stop::Corrupt)?,
                 None => References::default(),
@@ -527,14 +527,14 @@ impl<'a> Attempt<'a> {
                 None => {}
             }
         }
-        for (&group, (references, changed)) in &self.references {
+        for (&group, (references, changed)) in self.references.iter() {
             if *changed {
                 let value = (!references.0.is_empty()).then(|| references.encode());
                 self.records.insert(keys::references(group), value);
             }
         }
         let mut ids: Vec<CollectionId> = counts.iter().filter(|(_, d)| **d != 0).map(|(&id, _)| id).collect();
-        ids.extend(self.collections.keys());
+        ids.extend(self.collections.iter().map(|(id, _)| id));
         for id in ids {
             let before = self.world.collections.get(&id);
             let now = match self.collections.get(&id) {

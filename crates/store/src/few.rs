@@ -10,17 +10,17 @@ const ROW_MAX: usize = 16;
 /// several times what a row of them does. Nothing bounds a transaction's records, though, and a
 /// long row would take a time that grows with its square.
 ///
-/// Invariant: one of the two is empty.
+/// Invariant: one of the two is empty. The tree is made when it is needed: to drop an empty one is not free either.
 #[derive(Debug)]
 pub(crate) struct Few<K, V> {
     /// In order of keys.
     row: Vec<(K, V)>,
-    tree: BTreeMap<K, V>,
+    tree: Option<BTreeMap<K, V>>,
 }
 
 impl<K, V> Default for Few<K, V> {
     fn default() -> Self {
-        Self { row: Vec::new(), tree: BTreeMap::new() }
+        Self { row: Vec::new(), tree: None }
     }
 }
 
@@ -32,60 +32,66 @@ impl<K: Ord, V> Few<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         match self.place(key) {
             Ok(at) => Some(&self.row[at].1),
-            Err(_) if self.tree.is_empty() => None,
-            Err(_) => self.tree.get(key),
+            Err(_) => self.tree.as_ref()?.get(key),
         }
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         match self.place(key) {
             Ok(at) => Some(&mut self.row[at].1),
-            Err(_) if self.tree.is_empty() => None,
-            Err(_) => self.tree.get_mut(key),
+            Err(_) => self.tree.as_mut()?.get_mut(key),
         }
     }
 
     /// All of it, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.row.iter().map(|(key, value)| (key, value)).chain(&self.tree)
+        self.row.iter().map(|(key, value)| (key, value)).chain(self.tree.iter().flat_map(|tree| tree.iter()))
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        if self.tree.is_empty() {
+        let Some(tree) = &mut self.tree else {
             match self.place(&key) {
-                Ok(at) => return self.row[at].1 = value,
-                Err(at) if self.row.len() < ROW_MAX => return self.row.insert(at, (key, value)),
-                Err(_) => self.tree = std::mem::take(&mut self.row).into_iter().collect(),
+                Ok(at) => self.row[at].1 = value,
+                Err(at) if self.row.len() < ROW_MAX => self.row.insert(at, (key, value)),
+                Err(_) => {
+                    let mut tree: BTreeMap<K, V> = std::mem::take(&mut self.row).into_iter().collect();
+                    tree.insert(key, value);
+                    self.tree = Some(tree);
+                }
             }
-        }
-        self.tree.insert(key, value);
+            return;
+        };
+        tree.insert(key, value);
     }
 
     pub(crate) fn remove(&mut self, key: &K) {
         match self.place(key) {
             Ok(at) => drop(self.row.remove(at)),
-            Err(_) if self.tree.is_empty() => {}
-            Err(_) => drop(self.tree.remove(key)),
+            Err(_) => drop(self.tree.as_mut().and_then(|tree| tree.remove(key))),
         }
     }
 
     /// Removes what lies from `from` up to `to`.
     pub(crate) fn remove_range(&mut self, from: &K, to: &K) {
         self.row.retain(|(key, _)| key < from || key >= to);
-        if !self.tree.is_empty() {
-            self.tree.extract_if((Bound::Included(from), Bound::Excluded(to)), |_, _| true).for_each(drop);
+        if let Some(tree) = &mut self.tree {
+            tree.extract_if((Bound::Included(from), Bound::Excluded(to)), |_, _| true).for_each(drop);
         }
     }
 
     /// What lies from `from` up to `to`, in order.
     pub(crate) fn range(&self, from: &K, to: &K) -> impl Iterator<Item = (&K, &V)> {
         let row = self.row.iter().filter(move |(key, _)| key >= from && key < to).map(|(key, value)| (key, value));
-        row.chain(self.tree.range((Bound::Included(from), Bound::Excluded(to))))
+        let tree = self.tree.iter().flat_map(move |tree| tree.range((Bound::Included(from), Bound::Excluded(to))));
+        row.chain(tree)
     }
 
     /// All of it, in order.
     pub(crate) fn into_row(self) -> Vec<(K, V)> {
-        if self.tree.is_empty() { self.row } else { self.tree.into_iter().collect() }
+        match self.tree {
+            None => self.row,
+            Some(tree) => tree.into_iter().collect(),
+        }
     }
 }
 

@@ -59,14 +59,15 @@ impl Reactor {
             self.on_device(node, now, call, &mut outputs);
             self.perform(node, at, &mut outputs);
         }
-        let blocks = node.store.as_ref().and_then(Hosted::blocks).cloned();
+        if let Some(blocks) = node.store.as_ref().and_then(Hosted::blocks) {
+            events.iter_mut().for_each(|event| say_as_the_disk_did(event, blocks));
+        }
         let mut ended = Vec::new();
         if let Some(evaluator) = &node.evaluator {
             evaluator.take(&mut ended);
         }
         let mut is_told = !events.is_empty() || !ended.is_empty();
-        let told = events.drain(..).map(|event| Input::Store(as_the_disk_said(event, blocks.as_deref())));
-        let mut told = told.chain(ended.into_iter().map(Input::Done));
+        let mut told = events.drain(..).map(Input::Store).chain(ended.into_iter().map(Input::Done));
         self.seek_monitor(node, at, now);
         // Only what is here now: answers to it come in the next round, after the other daemons had their turn.
         let mut inbox = std::mem::take(&mut node.inbox);
@@ -231,13 +232,12 @@ fn give_back(inbox: &mut VecDeque<Waiting>, mut left: VecDeque<Waiting>) {
 }
 
 /// A device that ran out of space says so, however the store took its error.
-fn as_the_disk_said(mut event: Event, blocks: Option<&Blocks>) -> Event {
-    if let (Event::Failed(failure), Some(blocks)) = (&mut event, blocks)
+fn say_as_the_disk_did(event: &mut Event, blocks: &Blocks) {
+    if let Event::Failed(failure) = event
         && blocks.ran_out()
     {
         *failure = StoreFailure::Device(DeviceError::Os(Errno::NOSPC.raw_os_error()));
     }
-    event
 }
 
 impl Waiting {

@@ -193,18 +193,9 @@ pub(super) fn version_attr(object: ObjectKey, entry: &Record) -> Op {
 
 /// An update as store operations.
 fn apply_update(pg: PgId, entry: &Record, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
-    apply_effects(pg, entry.object(), effects, payload, ops)?;
-    if !entry.deleted() {
-        ops.push(version_attr(key::store_key(pg, entry.object()), entry));
-    }
-    Some(())
-}
-
-/// Effects as store operations.
-fn apply_effects(pg: PgId, object: &ObjectId, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
     let mut data = PayloadCursor::new(payload);
-    let key = key::store_key(pg, object);
-    let object_of = object;
+    // Made once: it takes the hash of a name.
+    let key = key::store_key(pg, entry.object());
     let object = || key.clone();
     for effect in effects {
         ops.push(match effect {
@@ -225,10 +216,14 @@ fn apply_effects(pg: PgId, object: &ObjectId, effects: &[Effect], payload: Paylo
             Effect::OmapSet { entries } => Op::OmapSet { object: object(), entries: entries.clone() },
             Effect::OmapRemove { keys } => Op::OmapRemove { object: object(), keys: keys.clone() },
             Effect::OmapClear {} => Op::OmapClear(object()),
-            Effect::CloneFrom { snapshot } => {
-                Op::Clone { from: key::store_key(pg, &nacre_object::snaps::at(object_of, *snapshot)), to: object() }
-            }
+            Effect::CloneFrom { snapshot } => Op::Clone {
+                from: key::store_key(pg, &nacre_object::snaps::at(entry.object(), *snapshot)),
+                to: object(),
+            },
         });
+    }
+    if !entry.deleted() {
+        ops.push(version_attr(key, entry));
     }
     Some(())
 }
