@@ -482,8 +482,12 @@ impl Reactor {
     /// Has every store mark the end of its log; whether all have. To be asked again after a turn.
     pub fn mark_ends(&mut self) -> bool {
         let served = self.nodes.iter_mut().flatten().filter(|node| node.halted.is_none());
-        // All of them at once: none waits for another's flush.
-        served.filter_map(|node| node.store.as_mut()).filter_map(|store| (!store.mark_end()).then_some(())).count() == 0
+        let mut all = true;
+        // None waits for another's flush.
+        for store in served.filter_map(|node| node.store.as_mut()) {
+            all &= store.mark_end();
+        }
+        all
     }
 
     /// The daemons that have turns. Inboxes and stores of halted ones are not looked at any more.

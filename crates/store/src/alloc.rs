@@ -11,8 +11,8 @@
 //! A unit that a transaction gives back *waits* until nobody can need its old content: see `Store::release`. To the
 //! index it is free already, since a crash after the transaction's commit ends every wait.
 //!
-//! What is taken may make a group's largest run shorter than its bin says: that is found out when somebody looks for
-//! a run there. So taking and giving back look at the words that they change, and not at a whole group.
+//! What is taken may make a group's largest run shorter than its bin says: a search for a
+//! run there corrects that. So taking and giving back look at the words that they change, and not at a whole group.
 //!
 //! Invariants: `free` counts the clear bits; no group has a longer run than its bin says ([`Allocator::check`]).
 
@@ -124,14 +124,7 @@ fn find_run(words: &[u64; WORDS], from: usize, want: usize) -> (usize, usize) {
             continue;
         }
         let start = at;
-        while at < total {
-            let word = words[at / 64] >> (at % 64);
-            let zeros = (word.trailing_zeros() as usize).min(64 - at % 64);
-            at += zeros;
-            if at % 64 != 0 || zeros == 0 {
-                break;
-            }
-        }
+        at += clear_from(words, at);
         if at - start > best.1 {
             best = (start, at - start);
             if best.1 >= want {
@@ -183,11 +176,25 @@ impl Allocator {
         }
     }
 
-    /// Its largest free run, and its class is what that says.
-    fn look_through(&mut self, group: u32) -> (usize, usize) {
-        let run = find_run(self.groups[group as usize].bits.words(), 0, GROUP_UNITS as usize);
-        self.put_in_class(group, class_of(run.1));
+    /// The first free run of at least so many units, or the longest there is: then the group's class says so from now on.
+    fn search(&mut self, group: u32, want: usize) -> (usize, usize) {
+        let run = find_run(self.groups[group as usize].bits.words(), 0, want);
+        if run.1 < want {
+            self.put_in_class(group, class_of(run.1));
+        }
         run
+    }
+
+    /// So many units of a group are free now.
+    fn note_free(&mut self, group: u32, free: u16) {
+        let of = &mut self.groups[group as usize];
+        self.free = self.free - u64::from(of.free) + u64::from(free);
+        of.free = free;
+        match u64::from(free) {
+            0 => of.bits = Bits::Used,
+            GROUP_UNITS => of.bits = Bits::Free,
+            _ => {}
+        }
     }
 
     /// Sets or clears a range; returns whether every unit of it was in the other state before.
@@ -225,14 +232,8 @@ impl Allocator {
         }
         let run = if used { 0 } else { clear_before(words, first) + clear_from(words, first) };
         let changed = changed as u16;
-        of.free = if used { of.free - changed } else { of.free + changed };
-        self.free = if used { self.free - u64::from(changed) } else { self.free + u64::from(changed) };
-        let (free, class) = (of.free, of.class);
-        match u64::from(free) {
-            0 => of.bits = Bits::Used,
-            GROUP_UNITS => of.bits = Bits::Free,
-            _ => {}
-        }
+        let (free, class) = (if used { of.free - changed } else { of.free + changed }, of.class);
+        self.note_free(group, free);
         self.put_in_class(group, class.max(class_of(run)).min(class_of(free.into())));
         as_expected
     }
@@ -291,31 +292,22 @@ impl Allocator {
             let group = (1..CLASSES).rev().find_map(|c| self.bins[c].first().copied());
             let group = group.expect("the caller checked that units are free");
             let class = self.groups[group as usize].class;
-            if let Some((start, _)) = self.find_in(group, 0, want) {
-                return self.take_in(group, start, want);
-            }
-            let (start, length) = self.look_through(group);
-            if self.groups[group as usize].class == class {
+            let (start, length) = self.search(group, want);
+            // Otherwise another group may have a longer run.
+            if length >= want || self.groups[group as usize].class == class {
                 return self.take_in(group, start, length.min(want));
             }
         }
     }
 
-    /// The first free run of at least so many units in a group, from one of its units on. If there is none in all of
-    /// it, its class says so from now on.
+    /// The first free run of at least so many units in a group, from one of its units on.
     fn find_in(&mut self, group: u32, from: usize, want: usize) -> Option<(usize, usize)> {
         let of = &self.groups[group as usize];
         if of.class < class_of(want) {
             return None;
         }
-        let (start, length) = find_run(of.bits.words(), from, want);
-        if length >= want {
-            return Some((start, length));
-        }
-        if from == 0 {
-            self.put_in_class(group, class_of(length));
-        }
-        None
+        let run = if from == 0 { self.search(group, want) } else { find_run(of.bits.words(), from, want) };
+        (run.1 >= want).then_some(run)
     }
 
     fn take_in(&mut self, group: u32, start: usize, length: usize) -> (u64, usize) {
@@ -372,10 +364,15 @@ impl Allocator {
         Some(runs)
     }
 
+    /// Free units of the area.
+    fn area_free(&self) -> u64 {
+        self.area.groups.iter().map(|&group| u64::from(self.groups[group as usize].free)).sum()
+    }
+
     /// A round of the area is over: it grows until half of it is free.
     fn end_round(&mut self) {
         (self.area.at, self.area.bit) = (0, 0);
-        let mut free: u64 = self.area.groups.iter().map(|&group| u64::from(self.groups[group as usize].free)).sum();
+        let mut free = self.area_free();
         let mut from = 0;
         while self.area.groups.is_empty() || free < self.area.groups.len() as u64 * GROUP_UNITS / 2 {
             let fits = |group: &Group| !group.in_area && u64::from(group.free) >= GROUP_UNITS / 4;
@@ -389,8 +386,7 @@ impl Allocator {
 
     /// Groups leave the area while nearly all of it is free.
     fn shrink_area(&mut self) {
-        let groups = &self.area.groups;
-        let mut free: u64 = groups.iter().map(|&group| u64::from(self.groups[group as usize].free)).sum();
+        let mut free = self.area_free();
         while self.area.groups.len() > 2 && free > self.area.groups.len() as u64 * GROUP_UNITS / 8 * 7 {
             let group = self.area.groups.pop().expect("more than two");
             free -= u64::from(self.groups[group as usize].free);
@@ -441,8 +437,7 @@ impl Allocator {
         if record.len() != WORDS * 8 || group as usize >= self.groups.len() {
             return false;
         }
-        let of = &mut self.groups[group as usize];
-        let mut now = *of.bits.words();
+        let mut now = *self.groups[group as usize].bits.words();
         for (word, bytes) in now.iter_mut().zip(record.chunks_exact(8)) {
             let more = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
             if *word & more != 0 {
@@ -450,15 +445,9 @@ impl Allocator {
             }
             *word |= more;
         }
-        let free = now.iter().map(|word| word.count_zeros()).sum::<u32>() as u16;
-        self.free = self.free - u64::from(of.free) + u64::from(free);
-        of.free = free;
-        of.bits = match u64::from(free) {
-            0 => Bits::Used,
-            GROUP_UNITS => Bits::Free,
-            _ => Bits::Mixed(Box::new(now)),
-        };
-        self.look_through(group);
+        *self.groups[group as usize].bits.words_mut() = now;
+        self.note_free(group, now.iter().map(|word| word.count_zeros()).sum::<u32>() as u16);
+        self.search(group, usize::MAX);
         true
     }
 

@@ -45,7 +45,7 @@ impl<K: Ord, V> Few<K, V> {
 
     /// All of it, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.row.iter().map(|(key, value)| (key, value)).chain(self.tree.iter().flat_map(|tree| tree.iter()))
+        self.row.iter().map(|(key, value)| (key, value)).chain(self.tree.iter().flatten())
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {

@@ -11,7 +11,7 @@
 use crate::alloc::{Allocator, GROUP_UNITS};
 use crate::device::{BlockingDevice, DeviceError};
 use crate::format::checksum::crc32c;
-use crate::format::log::{Change, GroupHeader, HEADER, Sign};
+use crate::format::log::{Change, GroupHeader, HEADER, Sign, runs};
 use crate::format::root::Layout;
 use crate::format::{BLOCK, BLOCK_U64};
 use crate::memtable::MemTable;
@@ -138,26 +138,21 @@ fn is_beside_whole(device: &dyn BlockingDevice, layout: &Layout, changes: &[Chan
             }
         }
     }
+    let beside: Vec<(u64, u32)> = beside.into_iter().collect();
     let mut piece = Vec::new();
-    let mut units = beside.into_iter().peekable();
-    while let Some((first, crc)) = units.next() {
-        let mut sums = vec![crc];
-        while sums.len() < PIECE / BLOCK
-            && let Some((_, crc)) = units.next_if(|&(unit, _)| unit == first + sums.len() as u64)
-        {
-            sums.push(crc);
-        }
-        if !(layout.first_unit()..=layout.units().saturating_sub(sums.len() as u64)).contains(&first) {
+    for run in runs(&beside).flat_map(|run| run.chunks(PIECE / BLOCK)) {
+        let (first, count) = (run[0].0, run.len());
+        if !(layout.first_unit()..=layout.units().saturating_sub(count as u64)).contains(&first) {
             return Err(ReplayError::Contradiction);
         }
-        piece.resize(sums.len() * BLOCK, 0);
+        piece.resize(count * BLOCK, 0);
         match device.read_at(first * BLOCK_U64, &mut piece) {
             Ok(()) => {}
-            // Unreadable is not unwritten: whoever reads the object will find out.
+            // Unreadable is not unwritten: a read of the object will find out.
             Err(DeviceError::Os(_)) => continue,
             Err(error) => return Err(ReplayError::Device(error)),
         }
-        if !piece.chunks_exact(BLOCK).zip(sums).all(|(block, crc)| crc32c(block) == crc) {
+        if !piece.chunks_exact(BLOCK).zip(run).all(|(block, (_, crc))| crc32c(block) == *crc) {
             return Ok(false);
         }
     }

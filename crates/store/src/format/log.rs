@@ -12,8 +12,7 @@
 //!
 //! Blocks for fresh units are not in the log: they are written *beside* it, at the same time and under the same flush,
 //! and the record has their checksums. Of the last whole group the record may be on the device and such a block not:
-//! whoever replays looks (`replay`). Of an earlier group they are there, since a group is written after the flush of
-//! the one before.
+//! replay reads them. Of an earlier group they are there, since a group is written after the flush of the one before.
 //!
 //! Magic, version, epoch, position and salt have their place in every version: a group of this epoch in another version
 //! is not the end of the log, it is a reason to refuse.
@@ -50,7 +49,7 @@ pub(crate) struct Change {
 }
 
 /// Runs of neighbours among units, ascending, each with what there is for it.
-fn runs<T>(units: &[(u64, T)]) -> impl Iterator<Item = &[(u64, T)]> {
+pub(crate) fn runs<T>(units: &[(u64, T)]) -> impl Iterator<Item = &[(u64, T)]> {
     units.chunk_by(|(unit, _), (next, _)| *next == *unit + 1)
 }
 

@@ -11,15 +11,15 @@
 //! their group, whose neighbours are one write.
 //!
 //! At rest, and before its host stops, a group without transactions marks the log's *end*. What is behind a group proves
-//! that it was flushed: without the mark, damage to the last one would look as if it had never been acknowledged, for as
-//! long as nobody writes.
+//! that it was flushed: without the mark, damage to the last one would look as if it had never been acknowledged, until
+//! the next write.
 
 use super::{Purpose, Store};
 use crate::api::{Event, Token};
 use crate::device::{Device, IoKind};
 use crate::format::BLOCK_U64;
 use crate::format::checksum::BlockData;
-use crate::format::log::{GroupHeader, encode_group, group_length};
+use crate::format::log::{GroupHeader, encode_group, group_length, runs};
 use crate::tables::Pending;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -73,8 +73,6 @@ pub(super) enum EndMark {
 pub(super) struct Group {
     what: Building,
     first: u64,
-    position: u64,
-    length: u64,
     state: State,
 }
 
@@ -83,37 +81,29 @@ impl<D: Device> Store<D> {
     pub(super) fn add_beside(&mut self, transaction: u64, units: &[(u64, u32)], blocks: Vec<BlockData>) {
         self.usage.borders.beside_writes += 1;
         self.usage.beside_bytes += units.len() as u64 * BLOCK_U64;
-        let early = units.len() >= EARLY_BLOCKS;
-        let mut now = BTreeMap::new();
-        for (&(unit, _), data) in units.iter().zip(blocks) {
-            self.pending.insert(unit, Pending { data: data.clone(), transaction, beside: true });
-            if early {
-                now.insert(unit, data);
-            } else {
-                self.building.beside.insert(unit, data);
-            }
+        let blocks: Vec<(u64, BlockData)> = units.iter().map(|&(unit, _)| unit).zip(blocks).collect();
+        for (unit, data) in &blocks {
+            self.pending.insert(*unit, Pending { data: data.clone(), transaction, beside: true });
         }
-        self.building.beside_left += self.write_beside(transaction, now);
+        if blocks.len() >= EARLY_BLOCKS {
+            self.building.beside_left += self.write_beside(transaction, &blocks);
+        } else {
+            self.building.beside.extend(blocks);
+        }
     }
 
-    /// Sends blocks of transactions up to `last` to their units; returns in how many writes.
-    fn write_beside(&mut self, last: u64, blocks: BTreeMap<u64, BlockData>) -> usize {
-        let mut blocks = blocks.into_iter().peekable();
+    /// Sends blocks of transactions up to `last`, ascending, to their units; returns in how many writes.
+    fn write_beside(&mut self, last: u64, blocks: &[(u64, BlockData)]) -> usize {
+        let most = usize::try_from(self.limits.beside_run_blocks).unwrap_or(usize::MAX);
         let mut writes = 0;
-        while let Some((unit, data)) = blocks.next() {
-            let mut segments = data.segments().to_vec();
-            let mut count = 1;
-            while count < self.limits.beside_run_blocks
-                && let Some((_, data)) = blocks.next_if(|&(next, _)| next == unit + count)
-            {
-                segments.extend_from_slice(data.segments());
-                count += 1;
+        for run in runs(blocks) {
+            for piece in run.chunks(most) {
+                let data = piece.iter().flat_map(|(_, data)| data.segments().iter().cloned()).collect();
+                let (unit, count) = (piece[0].0, piece.len() as u64);
+                self.io(Purpose::Beside { last, unit, count }, IoKind::Write { offset: unit * BLOCK_U64, data });
+                writes += 1;
             }
-            let goes_on = blocks.peek().is_some_and(|&(next, _)| next == unit + count);
-            self.usage.borders.beside_runs_cut += u64::from(goes_on);
-            writes += 1;
-            let write = IoKind::Write { offset: unit * BLOCK_U64, data: segments };
-            self.io(Purpose::Beside { last, unit, count }, write);
+            self.usage.borders.beside_runs_cut += run.len().div_ceil(most) as u64 - 1;
         }
         writes
     }
@@ -153,15 +143,15 @@ impl<D: Device> Store<D> {
         let position = self.head;
         self.head += length;
         assert!(self.head - self.tail <= self.layout.wal_length, "apply admits only what the log can take");
-        let beside = std::mem::take(&mut what.beside);
-        what.beside_left += self.write_beside(first + what.tokens.len() as u64 - 1, beside);
-        self.group = Some(Group { what, first, position, length, state: State::PastLog { begun: false } });
+        let beside: Vec<(u64, BlockData)> = std::mem::take(&mut what.beside).into_iter().collect();
+        what.beside_left += self.write_beside(first + what.tokens.len() as u64 - 1, &beside);
         if past_log {
-            self.drive_past_log();
-        } else {
-            self.maybe_freeze();
-            self.write_group();
+            self.group = Some(Group { what, first, state: State::PastLog { begun: false } });
+            return self.drive_past_log();
         }
+        let pieces = self.write_record(&mut what, first, position, length);
+        self.group = Some(Group { what, first, state: State::Writing(pieces) });
+        self.maybe_freeze();
     }
 
     /// Nothing is on its way, and the log has a last group and room for one more.
@@ -176,23 +166,22 @@ impl<D: Device> Store<D> {
         }
     }
 
-    fn write_group(&mut self) {
-        let group = self.group.as_mut().expect("only a group under way is written");
-        let meta = std::mem::take(&mut group.what.meta);
-        let payload = std::mem::take(&mut group.what.payload);
-        let (position, first) = (group.position, group.first);
+    /// Sends a group's record to the log; returns in how many pieces.
+    fn write_record(&mut self, what: &mut Building, first: u64, position: u64, length: u64) -> usize {
+        let (meta, payload) = (std::mem::take(&mut what.meta), std::mem::take(&mut what.payload));
         let header = GroupHeader { epoch: self.epoch, salt: self.salt, position, first, ..GroupHeader::default() };
         let segments = encode_group(header, meta, &payload);
-        let at = group.position % self.layout.wal_length;
-        let until_end = (self.layout.wal_length - at).min(group.length);
+        let at = position % self.layout.wal_length;
+        let until_end = (self.layout.wal_length - at).min(length);
         let pieces = split_at(segments, until_end as usize);
+        let count = pieces.len();
         self.usage.wal_groups += 1;
-        self.usage.wal_bytes += group.length;
-        group.state = State::Writing(pieces.len());
-        self.usage.borders.log_wraps += pieces.len() as u64 - 1;
+        self.usage.wal_bytes += length;
+        self.usage.borders.log_wraps += count as u64 - 1;
         for (offset, data) in [at, 0].into_iter().zip(pieces) {
             self.io(Purpose::Log, IoKind::Write { offset: self.layout.wal_offset + offset, data });
         }
+        count
     }
 
     /// Flushes the group under way once all of it is written.
