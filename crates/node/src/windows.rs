@@ -44,7 +44,7 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Inside {
     writing: Vec<Entry>,
-    /// So many threads wait until somebody has left.
+    /// Threads that wait for a writer to leave.
     waiting: usize,
 }
 
@@ -99,7 +99,7 @@ impl Drop for Writing<'_> {
         inside.writing.swap_remove(at);
         let awaited = inside.waiting > 0;
         drop(inside);
-        // To notify is a system call even if nobody waits, and there are several writes per group of the log.
+        // Notifying is a system call even without waiters, and there are several writes per group of the log.
         if awaited {
             self.windows.left.notify_all();
         }

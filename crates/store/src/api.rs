@@ -685,8 +685,8 @@ pub trait ObjectStore {
     /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index
     /// records, may go to its place now.
     fn rest(&mut self) {}
-    /// The host is about to stop, and nothing is in flight: what was committed last is to be proven to whoever opens the
-    /// store next (`docs/formats/store.md`, end mark). Whether it is; to be asked again after a poll until it is.
+    /// The host is about to stop, and nothing is in flight: the end of the log is to be marked (`docs/formats/store.md`),
+    /// so that damage to what was committed last is recognised. Returns whether it is; ask again after a poll until then.
     fn mark_end(&mut self) -> bool {
         true
     }

@@ -9,10 +9,10 @@
 //!
 //! Data goes one of two ways. *Beside* the log: to fresh units, under the same flush, and the log has only the blocks'
 //! checksums. Large writes go there, and all whole blocks that get a unit anyway or belong to a small object: what is
-//! written once costs the device and the processor half. Through the log, which is one write to one place and all that a
-//! lone writer waits for: other blocks stay where they are, their new
-//! content goes into the log and is written to its unit later; so parts of blocks do, and blocks of large objects, which
-//! stay in one piece. Units that a clone shares are never written in place.
+//! written once costs the device and the processor half. *Through* the log: the other blocks stay where they are, their
+//! new content goes into the log and is written to its unit later. These are parts of blocks, blocks of large objects,
+//! which stay in one piece, and a lone writer's few blocks: it waits for one write to one place. Units that a clone
+//! shares are never written in place.
 
 mod blocks;
 mod clone;
@@ -71,7 +71,7 @@ pub(crate) struct World<'a> {
     pub(crate) deferred_write_max: usize,
     /// Of an object of so many bytes whole blocks do.
     pub(crate) small_object_max: u64,
-    /// Smaller ones go through the log: somebody waits for this transaction alone.
+    /// A few blocks go through the log all the same: this transaction has its group to itself.
     pub(crate) is_alone: bool,
     /// All writes of a transaction do that may change more than so many bytes of blocks.
     pub(crate) deferred_transaction_max: u64,

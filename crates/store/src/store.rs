@@ -482,7 +482,7 @@ impl<D: Device> Store<D> {
                 if !crate::mutant(crate::Mutant::CancelForgotten) {
                     self.pending.cancel(unit);
                 }
-                // Nobody will look for it there.
+                // No reader, and no replay, looks for it there.
                 self.building.beside.remove(&unit);
             }
         }
